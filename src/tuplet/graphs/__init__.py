@@ -1,0 +1,7 @@
+"""A graph comes in: read from PyG, networkx or graph6, checked once, errors that name the field."""
+
+from tuplet.graphs.batch import GraphBatch, offsets, repeat
+from tuplet.graphs.door import read
+from tuplet.graphs.features import Features
+
+__all__ = ["Features", "GraphBatch", "offsets", "read", "repeat"]

@@ -1,0 +1,108 @@
+"""The checked batch of graphs that every later room works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """Graphs of sizes n_1..n_G as one disjoint union in compressed sparse rows.
+
+    Edges are sorted by (source, target) and free of duplicates and self loops. A self loop is a flag of its node;
+    its features, if edges have any, are the last rows of ``edge_attr``.
+
+    Args:
+        sizes: n of each graph, on the host.
+        ptr: (G+1,) first node of each graph.
+        rowptr: (N+1,) first edge of each node.
+        col: (E,) target node of each edge, numbered over the whole batch.
+        loop: (N,) row of ``edge_attr`` (or of a virtual table of E + loops rows) of the node's self loop, -1 without.
+        x: (N, c) node features or None.
+        edge_attr: (E + loops, c) edge features, or None.
+        directed: whether (u, v) may be present without (v, u).
+        queries: (2, Q) queried pairs of an edge task, numbered over the whole batch, or None.
+        tuples: (S, k) sampled tuples with node numbers of their own graph, or None.
+        tuple_counts: sampled tuples of each graph, or None.
+    """
+
+    sizes: tuple[int, ...]
+    ptr: Tensor
+    rowptr: Tensor
+    col: Tensor
+    loop: Tensor
+    x: Tensor | None = None
+    edge_attr: Tensor | None = None
+    directed: bool = False
+    queries: Tensor | None = None
+    tuples: Tensor | None = None
+    tuple_counts: tuple[int, ...] | None = None
+
+    @property
+    def num_graphs(self) -> int:
+        return self.ptr.numel() - 1
+
+    @property
+    def num_nodes(self) -> int:
+        return self.loop.numel()
+
+    @property
+    def num_edges(self) -> int:
+        """Directed edges, self loops not counted."""
+        return self.col.numel()
+
+    @property
+    def device(self) -> torch.device:
+        return self.col.device
+
+    @cached_property
+    def n(self) -> Tensor:
+        """(G,) nodes of each graph."""
+        return self.ptr[1:] - self.ptr[:-1]
+
+    @cached_property
+    def graph_of_node(self) -> Tensor:
+        """(N,) graph of each node."""
+        return repeat(torch.arange(self.num_graphs, device=self.device), self.n, self.num_nodes)
+
+    @cached_property
+    def row(self) -> Tensor:
+        """(E,) source node of each edge."""
+        nodes = torch.arange(self.num_nodes, device=self.device)
+        return repeat(nodes, self.rowptr[1:] - self.rowptr[:-1], self.num_edges)
+
+    @cached_property
+    def _codes(self) -> Tensor:
+        return self.row * self.num_nodes + self.col
+
+    def edge_number(self, u: Tensor, v: Tensor) -> Tensor:
+        """Number of the edge (u, v) for nodes numbered over the batch, -1 where there is none."""
+        if self.num_edges == 0:
+            return torch.full_like(u, -1)
+        wanted = u * self.num_nodes + v
+        found = torch.searchsorted(self._codes, wanted).clamp_(max=self.num_edges - 1)
+        return torch.where(self._codes[found] == wanted, found, -1)
+
+    def degrees(self) -> Tensor:
+        """(N, 1) degrees, or (N, 2) out- and in-degrees when directed; self loops not counted."""
+        out = self.rowptr[1:] - self.rowptr[:-1]
+        if not self.directed:
+            return out[:, None]
+        return torch.stack([out, torch.bincount(self.col, minlength=self.num_nodes)], dim=1)
+
+
+def repeat(values: Tensor, counts: Tensor, total: int) -> Tensor:
+    """Each value as often as its count says; ``total`` (known on the host) spares a synchronisation."""
+    return torch.repeat_interleave(values, counts, output_size=total)
+
+
+def offsets(counts: tuple[int, ...], device: torch.device) -> Tensor:
+    """(len + 1,) running sums of host integers, starting at 0, as one transfer."""
+    sums = [0]
+    for count in counts:
+        sums.append(sums[-1] + count)
+    return torch.tensor(sums, dtype=torch.long, device=device)

@@ -1,0 +1,84 @@
+"""Edge lists made tidy: symmetric where they must be, sorted, without duplicates, self loops set apart."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tuplet.errors import InputError
+
+
+def symmetrise(edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Append the reverse of every edge, with the same features; ``tidy`` merges what was there already."""
+    edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    return edge_index, None if edge_attr is None else torch.cat([edge_attr, edge_attr])
+
+
+def tidy(
+    edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int, directed: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Compressed sparse rows of a checked edge list.
+
+    Returns:
+        ``rowptr`` (N+1,), ``col`` (E,), ``loop`` (N,) and ``edge_attr`` (E + loops, c), as ``GraphBatch`` describes them.
+    """
+    code, order = torch.sort(edge_index[0] * num_nodes + edge_index[1], stable=True)
+    if edge_attr is not None:
+        edge_attr = edge_attr[order]
+    first = torch.ones_like(code, dtype=torch.bool)
+    first[1:] = code[1:] != code[:-1]
+    if edge_attr is not None:
+        _refuse_unequal_duplicates(code, edge_attr, first, num_nodes)
+        edge_attr = edge_attr[first]
+    code = code[first]
+    row, col = code // num_nodes, code % num_nodes
+    is_loop = row == col
+    loops = row[is_loop]
+    row, col, code = row[~is_loop], col[~is_loop], code[~is_loop]
+    loop = torch.full((num_nodes,), -1, dtype=torch.long, device=code.device)
+    loop[loops] = len(col) + torch.arange(len(loops), device=code.device)
+    if edge_attr is not None:
+        edge_attr = torch.cat([edge_attr[~is_loop], edge_attr[is_loop]])
+    if not directed:
+        _refuse_asymmetry(row, col, code, edge_attr, num_nodes)
+    rowptr = torch.zeros(num_nodes + 1, dtype=torch.long, device=code.device)
+    rowptr[1:] = torch.bincount(row, minlength=num_nodes).cumsum(0)
+    return rowptr, col, loop, edge_attr
+
+
+def _refuse_unequal_duplicates(code: Tensor, edge_attr: Tensor, first: Tensor, num_nodes: int) -> None:
+    unequal = ~first[1:] & (edge_attr[1:] != edge_attr[:-1]).any(1)
+    if bool(unequal.any()):
+        edge = int(code[int(unequal.nonzero()[0]) + 1])
+        raise InputError(
+            "edge_attr",
+            "equal features for repeated edges",
+            f"the edge ({edge // num_nodes}, {edge % num_nodes}) twice with different ones",
+        )
+
+
+def _refuse_asymmetry(row: Tensor, col: Tensor, code: Tensor, edge_attr: Tensor | None, num_nodes: int) -> None:
+    if code.numel() == 0:
+        return
+    reverse = col * num_nodes + row
+    back = torch.searchsorted(code, reverse).clamp_(max=code.numel() - 1)
+    missing = code[back] != reverse
+    if bool(missing.any()):
+        edge = int(missing.nonzero()[0])
+        raise InputError(
+            "edge_index",
+            "both directions of every edge of an undirected graph",
+            f"({int(row[edge])}, {int(col[edge])}) without its reverse ({int(missing.sum())} such edges)",
+            "Pass undirected='symmetrise' to add the reverses, or directed=True to keep the direction.",
+        )
+    if edge_attr is None:
+        return
+    unequal = (edge_attr[: len(code)] != edge_attr[back]).any(1)
+    if bool(unequal.any()):
+        edge = int(unequal.nonzero()[0])
+        raise InputError(
+            "edge_attr",
+            "equal features in both directions of an undirected edge",
+            f"different ones for ({int(row[edge])}, {int(col[edge])}) and its reverse",
+            "Pass directed=True to keep both.",
+        )

@@ -1,0 +1,165 @@
+"""The attention layer of every model: projections, groups of heads, relations, virtual tuples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tuplet.attention import Rule, attend, feature_map, join
+from tuplet.attention.kernels import Kernel
+from tuplet.patterns import DefinedPairs, Pattern, Structure
+
+Group = Structure | DefinedPairs
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Who sees whom in one batch, laid out for one backend.
+
+    Args:
+        patterns: for each pattern, for each group, its pairs.
+        from_virtual: tuples see virtual tuples, or None.
+        to_virtual: virtual tuples see tuples, or None.
+        key_graph: (T2,) graph of each key.
+        virtual_graph: (G·m,) graph of each virtual tuple.
+        graphs: G.
+    """
+
+    patterns: tuple[tuple[Group, ...], ...]
+    from_virtual: Group | None
+    to_virtual: Group | None
+    key_graph: Tensor
+    virtual_graph: Tensor
+    graphs: int
+
+
+def heads_of_groups(heads: int, groups: int) -> list[int]:
+    """How many heads each group gets when they are dealt out round-robin."""
+    return [len(range(group, heads, groups)) for group in range(groups)]
+
+
+class TokenAttention(nn.Module):
+    r"""Multi-head attention of tokens over a sum of patterns (Definition 3.1 and section 4.2).
+
+    softmax="groups": heads are dealt round-robin to the groups of a pattern, group j attends to the j-th neighbourhood with
+    its own softmax, and the results are concatenated; virtual tuples are attended with all heads; patterns are added.
+    softmax="joint": all heads attend to the union of all groups and virtual tuples, told apart by the relation.
+    Either way one output projection follows. Tuples and virtual tuples have projections of their own (Q^1, V^2 in the paper).
+
+    Args:
+        dim, heads: d and h.
+        patterns: the patterns that are summed.
+        kernel: "softmax", "relu", "performer" or "linear".
+        relation: "none", "bias", "scale" or "reweight".
+        joint: softmax="joint".
+        virtual: whether there are virtual tuples.
+        upward: whether the virtual tuples are updated, which nothing reads after the last layer.
+        features: random features of FAVOR+.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        patterns: tuple[Pattern, ...],
+        kernel: Kernel = "softmax",
+        relation: str = "none",
+        joint: bool = False,
+        virtual: bool = False,
+        upward: bool = False,
+        features: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.patterns = patterns
+        self.joint = joint
+        self.query = nn.Linear(dim, dim)
+        self.key_value = nn.Linear(dim, 2 * dim) if patterns or upward else None
+        self.output = nn.Linear(dim, dim)
+        self.virtual = nn.Linear(dim, 3 * dim) if virtual else None
+        self.virtual_output = nn.Linear(dim, dim) if upward else None
+        self.features = feature_map(kernel, dim // heads, features)
+        positive = self.features is not None
+        scale = 1.0 if positive else (dim // heads) ** -0.5
+        self.rule = Rule("positive" if positive else kernel, relation, scale)
+        self.plain = Rule(self.rule.kernel, "none", scale)
+        self.tables = nn.ParameterList()
+        if relation != "none":
+            sizes = [self._types(pattern) for pattern in patterns] + [1] * (joint and virtual)
+            self.tables.extend(nn.Parameter(relation_table(relation, size, heads)) for size in sizes)
+
+    def _types(self, pattern: Pattern) -> int:
+        own = pattern.types - pattern.shared_self
+        return pattern.shared_self + own * (pattern.groups if self.joint else 1)
+
+    def _table(self, pattern: int, group: int, heads: slice) -> Tensor | None:
+        """(types, heads) learned numbers of a group: in the joint form each group has types of its own but for the tuple itself."""
+        if self.rule.relation == "none":
+            return None
+        table = self.tables[pattern][:, heads]
+        if not self.joint:
+            return table
+        shared = int(self.patterns[pattern].shared_self)
+        own = self.patterns[pattern].types - shared
+        return torch.cat([table[:shared], table[shared + group * own : shared + (group + 1) * own]])
+
+    def project(
+        self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Queries, keys, values (T, h, c) of tuples and of virtual tuples, after the feature map."""
+        split = (self.heads, -1)
+        real = [self.query(x).unflatten(-1, split)]
+        if self.key_value is not None:
+            real += self.key_value(y).unflatten(-1, (2, *split)).unbind(1)
+        unreal: list[Tensor] = []
+        if self.virtual is not None and virtual is not None:
+            unreal = list(self.virtual(virtual).unflatten(-1, (3, *split)).unbind(1))
+        if self.features is not None:
+            keyed = [
+                (part, graph)
+                for part, graph in ((real, layouts.key_graph), (unreal, layouts.virtual_graph))
+                if len(part) > 1
+            ]
+            keys = self.features.keys([part[1] for part, _ in keyed], [graph for _, graph in keyed], layouts.graphs)
+            for (part, _), key in zip(keyed, keys, strict=True):
+                part[1] = key
+            for part in (real, unreal):
+                part[:1] = [self.features.queries(q) for q in part[:1]]
+        return real, unreal
+
+    def forward(self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts) -> tuple[Tensor, Tensor | None]:
+        """Messages for tokens (T1, d) that attend to tokens ``y`` (T2, d), and for virtual tuples (G·m, d)."""
+        real, unreal = self.project(x, y, virtual, layouts)
+        parts = [self._attend(real, number, groups) for number, groups in enumerate(layouts.patterns)]
+        if layouts.from_virtual is not None:
+            rule, table = self.plain, None
+            if self.joint and self.rule.relation != "none":
+                rule, table = self.rule, self.tables[-1]
+            parts.append([attend(real[0], unreal[1], unreal[2], layouts.from_virtual, table, rule)])
+        if self.joint:
+            message = join([part for group in parts for part in group], self.rule)
+        else:
+            sums = [torch.cat([message for message, _ in part], dim=1) for part in parts]
+            message = torch.stack(sums).sum(0) if len(sums) > 1 else sums[0]
+        if layouts.to_virtual is None or self.virtual_output is None:
+            return self.output(message.flatten(1)), None
+        upward, _ = attend(unreal[0], real[1], real[2], layouts.to_virtual, None, self.plain)
+        return self.output(message.flatten(1)), self.virtual_output(upward.flatten(1))
+
+    def _attend(self, real: list[Tensor], pattern: int, groups: tuple[Group, ...]) -> list[tuple[Tensor, Tensor]]:
+        """Messages and log-sum-exps of each group, for all heads (joint) or the group's own."""
+        sizes = [self.heads] * len(groups) if self.joint else heads_of_groups(self.heads, len(groups))
+        parts, first = [], 0
+        for group, (pairs, count) in enumerate(zip(groups, sizes, strict=True)):
+            heads = slice(first, first + count)
+            first += 0 if self.joint else count
+            q, k, v = (tensor[:, heads] for tensor in real)
+            parts.append(attend(q, k, v, pairs, self._table(pattern, group, heads), self.rule))
+        return parts
+
+
+def relation_table(relation: str, types: int, heads: int) -> Tensor:
+    """First values of a relation's numbers: around 0 for a bias, around 1 for a factor."""
+    return torch.randn(types, heads) * 0.5 + (0.0 if relation == "bias" else 1.0)

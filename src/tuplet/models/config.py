@@ -1,0 +1,160 @@
+"""Everything a model is built from, as one frozen dataclass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Literal
+
+from tuplet.attention import resolve_backend
+from tuplet.errors import OptionError
+from tuplet.graphs import Features
+from tuplet.models.name import Choices, parse
+
+_CHOICES = {
+    "task": ("graph", "node", "edge"),
+    "pool": ("add", "mean", "max"),
+    "norm": ("batch", "layer", "none"),
+    "norm_position": ("post", "pre"),
+    "activation": ("gelu", "relu"),
+    "init": ("concat", "sum"),
+    "softmax": ("groups", "joint"),
+    "relation": (None, "none", "bias", "scale", "reweight"),
+    "undirected": ("require", "symmetrise"),
+}
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Options of ``tuplet.build``.
+
+    Args:
+        name: a model name such as "A2^LN+VT" (see ``tuplet.models.name``).
+        dim: width d of a token.
+        depth: number of layers.
+        heads: attention heads; divides ``dim``. With ``softmax="groups"`` at least one for each group of keys.
+        task: "graph", "node" or "edge" (pairs in ``batch.edge_label_index``).
+        outputs: width of the output.
+        node_types, edge_types: number of values of a categorical feature, or a list with one number a column.
+        node_dim, edge_dim: width of a real feature vector.
+        virtual: virtual tuples a graph (used by VT).
+        softmax: "groups": head group j looks at the j-th neighbourhood with its own softmax (the paper's definition).
+            "joint": one softmax over all neighbourhoods and virtual tuples (the published numbers).
+        relation: "none", "bias", "scale", "reweight"; None picks bias for Ngbh+, +basis and the joint softmax, else none.
+        pool: pooling to graphs, and at each step to nodes: "add", "mean" or "max".
+        norm: "batch" (over all tokens of the batch), "layer" or "none".
+        norm_position: "post" or "pre".
+        activation: of feed-forward, pooling and head: "gelu" or "relu".
+        dropout: on the outputs of attention and feed-forward.
+        init: "concat" (isomorphism types, injective) or "sum".
+        degree: append node degrees to the input.
+        features: random features of the Performer kernel; None for c·ln c.
+        repeats: whether sampled connected tuples may repeat an entry.
+        connected_share: part of a random sample drawn among connected tuples.
+        sample_seed: seed of random samples.
+        directed: keep the direction of edges.
+        undirected: "require" refuses a missing reverse edge, "symmetrise" adds it.
+        backend: "auto", "torch" or "reference".
+        check_memory: predict the memory of each call and refuse what does not fit.
+    """
+
+    name: str
+    dim: int = 64
+    depth: int = 3
+    heads: int = 4
+    task: Literal["graph", "node", "edge"] = "graph"
+    outputs: int = 1
+    node_types: int | Sequence[int] | None = None
+    node_dim: int | None = None
+    edge_types: int | Sequence[int] | None = None
+    edge_dim: int | None = None
+    virtual: int = 1
+    softmax: Literal["groups", "joint"] = "groups"
+    relation: Literal["none", "bias", "scale", "reweight"] | None = None
+    pool: Literal["add", "mean", "max"] = "add"
+    norm: Literal["batch", "layer", "none"] = "batch"
+    norm_position: Literal["post", "pre"] = "post"
+    activation: Literal["gelu", "relu"] = "gelu"
+    dropout: float = 0.0
+    init: Literal["concat", "sum"] = "concat"
+    degree: bool = False
+    features: int | None = None
+    repeats: bool = True
+    connected_share: float = 0.0
+    sample_seed: int = 0
+    directed: bool = False
+    undirected: Literal["require", "symmetrise"] = "require"
+    backend: str = "auto"
+    check_memory: bool = True
+
+    def __post_init__(self) -> None:
+        choices = parse(self.name)
+        for field, allowed in _CHOICES.items():
+            if getattr(self, field) not in allowed:
+                options = ", ".join(repr(option) for option in allowed)
+                raise OptionError(f"{field}: expected one of {options}; came {getattr(self, field)!r}")
+        for field in ("dim", "depth", "heads", "outputs", "virtual"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise OptionError(f"{field}: expected a positive int; came {value!r}")
+        if not 0 <= self.dropout < 1:
+            raise OptionError(f"dropout: expected a number in [0, 1); came {self.dropout!r}")
+        if self.dim % self.heads:
+            raise OptionError(f"heads: expected a divisor of dim = {self.dim}; came {self.heads}")
+        if self.heads < self.groups:
+            raise OptionError(
+                f"heads: {self.name} has {self.groups} groups of keys and gives each at least one head, so heads >= {self.groups}; "
+                f"came {self.heads}. With softmax='joint' any number of heads works."
+            )
+        if self.relation is not None and choices.relation not in (None, self.relation):
+            raise OptionError(f"relation: the name {self.name!r} says {choices.relation!r}; came {self.relation!r}")
+        untyped = not choices.basis and not set(choices.patterns) - {"VT"}
+        if self.relation not in (None, "none") and untyped and self.softmax == "groups":
+            raise OptionError(
+                f"relation: {self.name} has no relation types for {self.relation!r}; dense attention has them with +basis"
+            )
+        if self.relation == "none" and ("Ngbh+" in choices.patterns or choices.basis):
+            raise OptionError(
+                f"relation: {self.name} is its relation; came 'none'. Without it the model is Ngbh, or plain dense."
+            )
+        resolve_backend(self.backend)
+        self.node_features  # noqa: B018  (declaring checks the options)
+        self.edge_features  # noqa: B018
+
+    @property
+    def choices(self) -> Choices:
+        return parse(self.name)
+
+    @property
+    def node_features(self) -> Features:
+        return Features.declare("x", _plain(self.node_types), self.node_dim)
+
+    @property
+    def edge_features(self) -> Features:
+        return Features.declare("edge_attr", _plain(self.edge_types), self.edge_dim)
+
+    @property
+    def groups(self) -> int:
+        """The most groups that a pattern of this model divides its heads among."""
+        choices = self.choices
+        if self.softmax == "joint" or not set(choices.patterns) - {"VT"}:
+            return 1
+        return comb(max(choices.orders), min(choices.orders)) if choices.cross else choices.orders[0]
+
+    @property
+    def resolved_relation(self) -> str:
+        """The relation in force, after names and defaults."""
+        choices = self.choices
+        stated = choices.relation or self.relation
+        if stated is not None:
+            return stated
+        return (
+            "bias"
+            if "Ngbh+" in choices.patterns or choices.basis or (self.softmax == "joint" and choices.patterns)
+            else "none"
+        )
+
+
+def _plain(types: int | Sequence[int] | None) -> int | list[int] | None:
+    return types if types is None or isinstance(types, int) else list(types)

@@ -1,0 +1,170 @@
+"""The paper's names for models, parsed into choices.
+
+    name    := base ["(" sample ")"] ["-" kernel] ["^" pattern {"+" pattern}] {"+" extra}
+    base    := A k | A k1,k2          sample  := connected | random:N
+    kernel  := Performer | Linear | ReLU
+    pattern := Ngbh | Ngbh+ | LN | VT
+    extra   := bias | scale | reweight | index | basis
+
+A "+" at the end of "Ngbh", or before another "+", belongs to it: "A2^Ngbh+VT" is Ngbh and VT, "A2^Ngbh++VT" is Ngbh+ and VT.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from tuplet.errors import ModelNameError
+
+KERNELS = {"Performer": "performer", "Linear": "linear", "ReLU": "relu"}
+PATTERNS = ("Ngbh", "Ngbh+", "LN", "VT")
+RELATIONS = ("bias", "scale", "reweight")
+EXTRAS = (*RELATIONS, "index", "basis")
+GRAMMAR = """\
+    name    := base ["(" sample ")"] ["-" kernel] ["^" pattern {"+" pattern}] {"+" extra}
+    base    := A k | A k1,k2          sample := connected | random:N
+    pattern := Ngbh | Ngbh+ | LN | VT extra  := bias | scale | reweight | index | basis
+    kernel  := Performer | Linear | ReLU"""
+_HEAD = re.compile(r"A(\d+)(?:,(\d+))?(?:\(([^()]*)\))?(?:-([A-Za-z]+))?")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a name says: tokens, pattern, kernel, relation.
+
+    Args:
+        orders: (k,), or (k1, k2) for cross-attention.
+        sample: None for all tuples, "connected", or "random".
+        budget: N of random:N.
+        kernel: "softmax", "performer", "linear" or "relu".
+        patterns: names of patterns; empty for dense.
+        relation: "bias", "scale", "reweight", or None where the name does not say.
+        index, basis: the extras of that name.
+    """
+
+    orders: tuple[int, ...]
+    sample: str | None = None
+    budget: int = 0
+    kernel: str = "softmax"
+    patterns: tuple[str, ...] = ()
+    relation: str | None = None
+    index: bool = False
+    basis: bool = False
+
+    @property
+    def cross(self) -> bool:
+        return len(self.orders) == 2
+
+    def __str__(self) -> str:
+        """The canonical spelling."""
+        sample = (
+            "" if self.sample is None else f"(random:{self.budget})" if self.sample == "random" else f"({self.sample})"
+        )
+        kernel = {value: f"-{key}" for key, value in KERNELS.items()}.get(self.kernel, "")
+        patterns = "^" + "+".join(self.patterns) if self.patterns else ""
+        extras = [self.relation] * (self.relation is not None) + ["index"] * self.index + ["basis"] * self.basis
+        return f"A{','.join(map(str, self.orders))}{sample}{kernel}{patterns}" + "".join(
+            f"+{extra}" for extra in extras
+        )
+
+
+def parse(name: str) -> Choices:
+    """The choices behind a name; a name outside the grammar is refused with the grammar and the nearest valid name."""
+    if not isinstance(name, str):
+        raise ModelNameError(f"model name: expected a string such as 'A2^LN'; came {type(name).__name__}")
+    if re.match(r"AS\d", name):
+        raise ModelNameError(
+            f"{name!r} is a simplicial transformer; this version of tuplet has the tuple transformers only.\n{GRAMMAR}"
+        )
+    head = _HEAD.match(name)
+    if head is None:
+        raise _unknown(name, "a name begins with A and an order")
+    order, second, sample, kernel = head.groups()
+    orders = (int(order),) if second is None else (int(order), int(second))
+    if min(orders) < 1:
+        raise _unknown(name, "orders begin at 1")
+    if kernel is not None and kernel not in KERNELS:
+        raise _unknown(name, f"no kernel {kernel!r}")
+    kind, budget = _sample(name, sample)
+    patterns, extras = _tail(name, name[head.end() :])
+    choices = Choices(
+        orders,
+        kind,
+        budget,
+        KERNELS.get(kernel or "", "softmax"),
+        patterns,
+        next((extra for extra in extras if extra in RELATIONS), None),
+        "index" in extras,
+        "basis" in extras,
+    )
+    _refuse_contradictions(name, choices, extras)
+    return choices
+
+
+def _sample(name: str, sample: str | None) -> tuple[str | None, int]:
+    if sample is None or sample == "connected":
+        return sample, 0
+    number = re.fullmatch(r"random:(\d+)", sample)
+    if number is None or int(number[1]) < 1:
+        raise _unknown(name, f"no sample {sample!r}")
+    return "random", int(number[1])
+
+
+def _tail(name: str, tail: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Patterns and extras behind the base; ``tail`` begins with "^" or "+"."""
+    patterns: list[str] = []
+    extras: list[str] = []
+    may_be_pattern = tail.startswith("^")
+    while tail:
+        word = re.match(r"[+^]([A-Za-z]+)", tail)
+        if word is None or (tail[0] == "^") != (may_be_pattern and not patterns and not extras):
+            raise _unknown(name, f"cannot read {tail!r}")
+        part, tail = word[1], tail[word.end() :]
+        if part == "Ngbh" and re.match(r"\+(\+|$)", tail):
+            part, tail = "Ngbh+", tail[1:]
+        if may_be_pattern and part in PATTERNS and not extras:
+            patterns.append(part)
+        elif part in EXTRAS and (patterns or not may_be_pattern):
+            extras.append(part)
+        else:
+            raise _unknown(name, f"no pattern or extra {part!r} there")
+    return tuple(patterns), tuple(extras)
+
+
+def _refuse_contradictions(name: str, choices: Choices, extras: tuple[str, ...]) -> None:
+    if len(set(choices.patterns)) < len(choices.patterns) or len(set(extras)) < len(extras):
+        raise _unknown(name, "a pattern or extra is named twice")
+    if {"Ngbh", "Ngbh+"} <= set(choices.patterns):
+        raise _unknown(name, "Ngbh+ sees everything that Ngbh sees")
+    if sum(extra in RELATIONS for extra in extras) > 1:
+        raise _unknown(name, "bias, scale and reweight exclude each other")
+    if choices.basis and choices.patterns:
+        raise _unknown(name, "basis is a relation of dense attention")
+    if choices.relation and not choices.patterns and not choices.basis:
+        raise _unknown(name, f"dense attention over tuples has no relation for {choices.relation!r}; add +basis")
+    if choices.relation == "bias" and choices.patterns == ("VT",):
+        raise _unknown(name, "virtual tuples alone have no relation")
+    if choices.cross and set(choices.patterns) - {"Ngbh"}:
+        raise _unknown(name, "cross-attention is dense or Ngbh")
+
+
+def _unknown(name: str, why: str) -> ModelNameError:
+    close = difflib.get_close_matches(name, known_names(name), n=1, cutoff=0.0)
+    return ModelNameError(f"unknown model name {name!r}: {why}. Did you mean {close[0]!r}? The grammar:\n{GRAMMAR}")
+
+
+def known_names(like: str = "A2") -> list[str]:
+    """One name of every kind, at the orders that ``like`` mentions (order 2 if it mentions none)."""
+    orders = [int(order) for order in re.findall(r"\d+", like)[:2]] or [2]
+    names: list[str] = []
+    for k in {max(1, min(order, 9)) for order in (orders[0], 2)}:
+        for sample in ("", "(connected)", "(random:4096)"):
+            base = f"A{k}{sample}"
+            kernels = [f"{base}-{kernel}" for kernel in KERNELS]
+            patterns = [
+                f"{base}^{pattern}" for pattern in ("Ngbh", "Ngbh+", "LN", "VT", "LN+VT", "Ngbh+VT", "Ngbh++VT")
+            ]
+            names += [base, f"{base}+index", f"{base}+basis", *kernels, *patterns]
+        names += [f"A{k},{k + 1}", f"A{k},{k + 1}^Ngbh"]
+    return names

@@ -1,0 +1,28 @@
+"""Who attends to whom: one file a pattern, each a definition and a layout of the same thing."""
+
+from tuplet.patterns.base import DefinedPairs, Pattern, PlainGraph, define
+from tuplet.patterns.cross import CrossNeighbour
+from tuplet.patterns.dense import Dense
+from tuplet.patterns.local import LocalNeighbour
+from tuplet.patterns.neighbour import Neighbour
+from tuplet.patterns.structure import Lines, Rows, Structure, Walk, unpack
+from tuplet.patterns.virtual import virtual_layout, virtual_pairs, virtual_ptr
+
+__all__ = [
+    "CrossNeighbour",
+    "DefinedPairs",
+    "Dense",
+    "Lines",
+    "LocalNeighbour",
+    "Neighbour",
+    "Pattern",
+    "PlainGraph",
+    "Rows",
+    "Structure",
+    "Walk",
+    "define",
+    "unpack",
+    "virtual_layout",
+    "virtual_pairs",
+    "virtual_ptr",
+]

@@ -1,0 +1,55 @@
+"""Cross neighbour attention A_{k1,k2}^Ngbh (appendix "Cross Attention"), for any two orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, product
+
+import torch
+
+from tuplet.graphs import GraphBatch
+from tuplet.patterns.base import Pattern, PlainGraph, Tuple
+from tuplet.patterns.structure import Lines, Rows, Side
+from tuplet.tokens import Tuples
+
+
+class CrossNeighbour(Pattern):
+    """Keys that contain the query, or are contained in it; one group a choice of places.
+
+    k1 <= k2: the keys are the query with k2 - k1 nodes inserted, and group S is the choice of the k1 places where the
+    query's entries sit. k1 > k2: the one key of group S is the query's sub-tuple at the k2 places S.
+    """
+
+    types = 1
+
+    def __init__(self, query_order: int, key_order: int) -> None:
+        self.query_order = query_order
+        self.key_order = key_order
+        longer, shorter = max(query_order, key_order), min(query_order, key_order)
+        self.places = tuple(combinations(range(longer), shorter))
+        self.groups = len(self.places)
+
+    def keys(self, query: Tuple, group: int, graph: PlainGraph) -> Iterator[tuple[Tuple, int]]:
+        places = self.places[group]
+        if self.query_order > self.key_order:
+            yield tuple(query[place] for place in places), 0
+            return
+        for free in product(range(graph.n), repeat=self.key_order - self.query_order):
+            inserted, kept = iter(free), iter(query)
+            yield tuple(next(kept if place in places else inserted) for place in range(self.key_order)), 0
+
+    def layout(self, queries: Tuples, keys: Tuples, group: int, typed: bool, skip_self: bool = False) -> Lines | Rows:
+        places = self.places[group]
+        if self.query_order > self.key_order:
+            query = torch.arange(queries.total, device=queries.device)
+            return Rows.plan(query, queries.code(places), queries.total)
+        # sort the keys by the query they contain: each query's keys are then one stretch
+        order = torch.argsort(code := keys.code(places), stable=True)
+        lengths = torch.bincount(code, minlength=queries.total)
+        start = lengths.cumsum(0) - lengths
+        one, empty = torch.ones_like(start), start.new_empty(0)
+        query_side = Side(torch.arange(queries.total, device=queries.device), one, one, empty)
+        return Lines.plan(query_side, Side(start, one, lengths, order))
+
+    def count_pairs(self, queries: tuple[int, ...], keys: tuple[int, ...], graph: GraphBatch, sampled: bool) -> int:
+        return self.groups * max(sum(queries), sum(keys))

@@ -1,0 +1,60 @@
+"""Local neighbour attention A_k^LN (section 4.2, equation of the local neighbour; δ-k-LWL)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from tuplet.graphs import GraphBatch, repeat
+from tuplet.patterns.base import Pattern, PlainGraph, Tuple
+from tuplet.patterns.structure import Rows, Walk, cut_rows
+from tuplet.tokens import Tuples
+
+
+class LocalNeighbour(Pattern):
+    """Group j of the tuple i: ψ_j(i, u) for the neighbours u of i_j (out-neighbours in a directed graph).
+
+    Args:
+        order: k.
+    """
+
+    types = 1
+
+    def __init__(self, order: int) -> None:
+        self.groups = order
+
+    def keys(self, query: Tuple, group: int, graph: PlainGraph) -> Iterator[tuple[Tuple, int]]:
+        for u in sorted(graph.out[query[group]]):
+            yield (*query[:group], u, *query[group + 1 :]), 0
+
+    def layout(self, queries: Tuples, keys: Tuples, group: int, typed: bool, skip_self: bool = False) -> Walk | Rows:
+        graph = queries.graph
+        node = queries.node(group)
+        begin = graph.rowptr[node]
+        counts = graph.rowptr[node + 1] - begin
+        if queries.nodes is None:
+            first_node = graph.ptr[:-1]
+            return Walk(
+                queries.ptr, queries.stride(group), graph.n, first_node, graph.rowptr, graph.col, cut_rows(counts)
+            )
+        pairs = int(counts.sum())
+        query = repeat(torch.arange(queries.total, device=graph.device), counts, pairs)
+        edge = torch.arange(pairs, device=graph.device) + (begin - counts.cumsum(0) + counts)[query]
+        # the neighbour's number among all k-tuples, looked up among those of the sample
+        places = tuple(range(queries.order))
+        stride = queries.stride(group)[queries.graph_of_token[query]]
+        code = queries.code(places)
+        wanted = code[query] + (graph.col[edge] - node[query]) * stride
+        codes, order = torch.sort(code)
+        found = torch.searchsorted(codes, wanted).clamp_(max=max(len(codes) - 1, 0))
+        exists = codes[found] == wanted if pairs else torch.zeros(0, dtype=torch.bool, device=graph.device)
+        return Rows.plan(query[exists], order[found[exists]], queries.total)
+
+    def count_pairs(self, queries: tuple[int, ...], keys: tuple[int, ...], graph: GraphBatch, sampled: bool) -> int:
+        degrees = graph.rowptr[1:] - graph.rowptr[:-1]
+        if sampled:
+            return self.groups * sum(queries) * int(degrees.max())
+        # in all k-tuples of a graph each node stands n^(k-1) times at each place
+        edges = graph.rowptr[graph.ptr].diff().tolist()
+        return self.groups * sum(e * tokens // n for e, tokens, n in zip(edges, queries, graph.sizes, strict=True))

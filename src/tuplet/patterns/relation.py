@@ -1,0 +1,129 @@
+"""What a pair of tokens itself says: small integers, computed for the pairs at hand and never stored for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from tuplet.graphs import GraphBatch, offsets
+
+SELF, NOT_ADJACENT, ADJACENT, ONLY_IN, BOTH_WAYS = range(5)
+"""Types of the pair (i_j, u) in Ngbh+; the last two occur in directed graphs, where ADJACENT means i_j -> u alone."""
+
+
+def adjacency_types(directed: bool) -> int:
+    """How many types ``adjacency_matrix`` uses."""
+    return 5 if directed else 3
+
+
+def adjacency_matrix(graph: GraphBatch) -> tuple[Tensor, Tensor]:
+    """The types of all ordered pairs of nodes, graph after graph: (sum of n², ) int8, and (G,) where each graph begins."""
+    start = offsets(tuple(n * n for n in graph.sizes), graph.device)[:-1]
+    matrix = torch.full((sum(n * n for n in graph.sizes),), NOT_ADJACENT, dtype=torch.int8, device=graph.device)
+    owner = graph.graph_of_node
+    nodes = torch.arange(graph.num_nodes, device=graph.device)
+    local = nodes - graph.ptr[owner]
+    matrix[start[owner] + local * (graph.n[owner] + 1)] = SELF
+    u, v, g = local[graph.row], local[graph.col], owner[graph.row]
+    forth, back = start[g] + u * graph.n[g] + v, start[g] + v * graph.n[g] + u
+    if graph.directed:
+        matrix[back] = ONLY_IN
+        both = graph.edge_number(graph.col, graph.row) >= 0
+        matrix[forth] = torch.where(both, BOTH_WAYS, ADJACENT).to(torch.int8)
+    else:
+        matrix[forth] = ADJACENT
+    return matrix, start
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """adj(i_j, u) of the pair (i, ψ_j(i, u)) in a line along axis j (δ-k-WL, equation of section 4.2).
+
+    Args:
+        matrix: types of all ordered node pairs, flat.
+        start: (L,) where the matrix of the line's graph begins.
+        size: (L,) n of the line's graph.
+        entry: (T,) entry of each token at axis j; empty for all tuples, where it is the place in the line.
+    """
+
+    matrix: Tensor
+    start: Tensor
+    size: Tensor
+    entry: Tensor
+
+    def types(self, lines: slice, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor) -> Tensor:
+        """(B, q, k) types for tokens ``query`` (B, q) and ``key`` (B, k) at the given places of their lines."""
+        a = self.entry[query] if self.entry.numel() else query_place[None]
+        u = self.entry[key] if self.entry.numel() else key_place[None]
+        size = self.size[lines, None, None]
+        limit = size - 1  # padded places read some pair of the graph; their scores are masked
+        row = torch.minimum(a[:, :, None], limit)
+        return self.matrix[self.start[lines, None, None] + row * size + torch.minimum(u[:, None, :], limit)].long()
+
+
+@dataclass(frozen=True)
+class Equality:
+    """The equality pattern of query and key: which of their k1 + k2 entries are the same node (the basis of k-IGN).
+
+    There are bell(k1 + k2) of them. A line is a whole graph.
+
+    Args:
+        codes: sorted codes of all patterns.
+        size: (L,) n of the line's graph.
+        query_nodes: (T1, k1) entries of the queries, empty for all tuples.
+        key_nodes: (T2, k2) entries of the keys, empty for all tuples.
+        orders: k1 and k2.
+    """
+
+    codes: Tensor
+    size: Tensor
+    query_nodes: Tensor
+    key_nodes: Tensor
+    orders: tuple[int, int]
+
+    def types(self, lines: slice, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor) -> Tensor:
+        """(B, q, k) types, as ``Adjacency.types``."""
+        left = self._entries(self.query_nodes, self.orders[0], query, query_place, lines)
+        right = self._entries(self.key_nodes, self.orders[1], key, key_place, lines)
+        values = [value[:, :, None] for value in left] + [value[:, None, :] for value in right]
+        code = torch.zeros((), dtype=torch.long, device=query.device)
+        for place, value in enumerate(values):
+            first = torch.full((), place, device=query.device)
+            for earlier in range(place - 1, -1, -1):
+                first = torch.where(value == values[earlier], earlier, first)
+            code = code * (place + 1) + first
+        return torch.searchsorted(self.codes, code.expand(query.shape[0], query.shape[1], key.shape[1]).contiguous())
+
+    def _entries(self, nodes: Tensor, order: int, token: Tensor, place: Tensor, lines: slice) -> list[Tensor]:
+        if nodes.numel():
+            return [nodes[token, axis] for axis in range(order)]
+        size = self.size[lines, None]
+        return [place[None] // size ** (order - 1 - axis) % size for axis in range(order)]
+
+
+@lru_cache(maxsize=16)
+def equality_patterns(places: int) -> tuple[tuple[int, ...], ...]:
+    """All bell(places) equality patterns, each as the first place that holds the same value as each place."""
+    patterns: list[tuple[int, ...]] = [()]
+    for place in range(places):
+        patterns = [
+            (*pattern, first)
+            for pattern in patterns
+            for first in [*(p for p in range(place) if pattern[p] == p), place]
+        ]
+    return tuple(patterns)
+
+
+def equality_codes(places: int) -> list[int]:
+    """Sorted codes of the equality patterns in the numbering that ``Equality`` computes."""
+
+    def code(pattern: tuple[int, ...]) -> int:
+        value = 0
+        for place, first in enumerate(pattern):
+            value = value * (place + 1) + first
+        return value
+
+    return sorted(code(pattern) for pattern in equality_patterns(places))

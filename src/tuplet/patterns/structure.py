@@ -1,0 +1,270 @@
+"""How a pattern is laid out for the fast backends: lines of tokens that see each other, or rows of keys.
+
+Everything here is a few integers a line or a graph. ``pack`` turns a structure into plain tensors and integers, the
+form in which it crosses into an attention operator; ``unpack`` is its inverse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tuplet.graphs import repeat
+from tuplet.patterns.relation import Adjacency, Equality
+
+BLOCK = 1 << 20
+"""Numbers a head that are worked on at once (pairs, and vectors gathered for them); it bounds temporary memory."""
+
+
+def load(queries: int, keys: int) -> int:
+    """Numbers a head that a line needs at once: its pairs, and its queries and keys at a typical head size of 16."""
+    return queries * keys + 16 * (queries + keys)
+
+
+@dataclass(frozen=True)
+class Side:
+    """The queries or the keys of L lines: the token at place p of line l is ``start[l] + p * stride[l]``.
+
+    With a non-empty ``order`` that number is a position in ``order``, which holds the token.
+    """
+
+    start: Tensor
+    stride: Tensor
+    length: Tensor
+    order: Tensor
+
+    def tokens(self, lines: slice, place: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, width) tokens at the given places, and which of the places exist; others repeat the line's first token."""
+        exists = place[None] < self.length[lines, None]
+        token = self.start[lines, None] + torch.where(exists, place[None], 0) * self.stride[lines, None]
+        return (self.order[token] if self.order.numel() else token), exists
+
+    def take(self, lines: Tensor) -> Side:
+        """The same side with its lines in another order."""
+        return Side(self.start[lines], self.stride[lines], self.length[lines], self.order)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Every query of a line sees every key of the line: dense, neighbour, virtual and cross attention.
+
+    Args:
+        query, key: the two sides.
+        blocks: (M, 5) on the host: first line, end line, longest query side, longest key side, whether key sides differ.
+        relation: types of the pairs, or None.
+        skip_self: a query does not see the key with its own number.
+    """
+
+    query: Side
+    key: Side
+    blocks: Tensor
+    relation: Adjacency | Equality | None = None
+    skip_self: bool = False
+
+    @classmethod
+    def plan(
+        cls, query: Side, key: Side, relation: Adjacency | Equality | None = None, skip_self: bool = False
+    ) -> Lines:
+        """Sort lines by length and cut them into blocks that hold little padding and few pairs."""
+        widest = int(query.length.max()) + 1 if query.length.numel() else 1
+        lengths, order = torch.sort(key.length * widest + query.length, stable=True)
+        values, counts = torch.unique_consecutive(lengths, return_counts=True)
+        runs = [
+            (value % widest, value // widest, count)
+            for value, count in zip(values.tolist(), counts.tolist(), strict=True)
+        ]
+        blocks = torch.tensor(_cut(runs), dtype=torch.long).reshape(-1, 5)
+        if isinstance(relation, Adjacency):
+            relation = Adjacency(relation.matrix, relation.start[order], relation.size[order], relation.entry)
+        elif relation is not None:
+            relation = Equality(
+                relation.codes, relation.size[order], relation.query_nodes, relation.key_nodes, relation.orders
+            )
+        return cls(query.take(order), key.take(order), blocks, relation, skip_self)
+
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All (query, key, type), explicitly: for inspection only."""
+        parts = []
+        for first, end, queries, keys, _ in self.blocks.tolist():
+            lines = slice(first, end)
+            query_place = torch.arange(queries, device=self.query.start.device)
+            key_place = torch.arange(keys, device=self.query.start.device)
+            query, query_exists = self.query.tokens(lines, query_place)
+            key, key_exists = self.key.tokens(lines, key_place)
+            keep = query_exists[:, :, None] & key_exists[:, None, :]
+            if self.skip_self:
+                keep &= query[:, :, None] != key[:, None, :]
+            types = torch.zeros_like(keep, dtype=torch.long)
+            if self.relation is not None:
+                types = self.relation.types(lines, query, key, query_place, key_place)
+            parts.append([t.expand_as(keep)[keep] for t in (query[:, :, None], key[:, None, :], types)])
+        return _concatenate(parts, self.query.start.device)
+
+    def pack(self) -> tuple[list[Tensor], list[int]]:
+        sides = [t for side in (self.query, self.key) for t in (side.start, side.stride, side.length, side.order)]
+        relation: list[Tensor] = []
+        integers = [_LINES, int(self.skip_self)]
+        if isinstance(self.relation, Adjacency):
+            relation = [self.relation.matrix, self.relation.start, self.relation.size, self.relation.entry]
+        elif self.relation is not None:
+            relation = [self.relation.codes, self.relation.size, self.relation.query_nodes, self.relation.key_nodes]
+            integers += self.relation.orders
+        return [self.blocks, *sides, *relation], integers
+
+    @classmethod
+    def unpack(cls, tensors: list[Tensor], integers: list[int]) -> Lines:
+        relation: Adjacency | Equality | None = None
+        if len(tensors) > 9:
+            rest = tensors[9:]
+            relation = Equality(*rest[:4], (integers[2], integers[3])) if len(integers) > 2 else Adjacency(*rest[:4])
+        return cls(Side(*tensors[1:5]), Side(*tensors[5:9]), tensors[0], relation, bool(integers[1]))
+
+
+def _cut(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int, int]]:
+    """Blocks of consecutive lines from runs (queries, keys, count) of equal lines; empty lines are left out."""
+    blocks: list[tuple[int, int, int, int, int]] = []
+    line = 0
+    for queries, keys, count in runs:
+        first, end = line, line + count
+        line = end
+        if queries == 0 or keys == 0:
+            continue
+        if blocks and blocks[-1][1] == first:
+            start, _, longest_queries, longest_keys, ragged = blocks[-1]
+            exact = (first - start) * load(longest_queries, longest_keys) + count * load(queries, keys)
+            ragged = int(ragged or keys != longest_keys)
+            longest_queries, longest_keys = max(longest_queries, queries), max(longest_keys, keys)
+            padded = (end - start) * load(longest_queries, longest_keys)
+            if padded <= BLOCK and (padded <= 1.25 * exact or padded <= BLOCK // 64):
+                blocks[-1] = (start, end, longest_queries, longest_keys, ragged)
+                continue
+        step = max(1, BLOCK // load(queries, keys))
+        blocks += [(at, min(at + step, end), queries, keys, 0) for at in range(first, end, step)]
+    return blocks
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Every query has its own list of keys, given in compressed sparse rows: local neighbours in a sample, sub-tuples.
+
+    Args:
+        rowptr: (T1+1,) first pair of each query.
+        key: (P,) key of each pair.
+        type: (P,) type of each pair, empty if there is one type only.
+        chunks: (M, 3) on the host: first query, end query, pairs.
+    """
+
+    rowptr: Tensor
+    key: Tensor
+    type: Tensor
+    chunks: Tensor
+
+    @classmethod
+    def plan(cls, query: Tensor, key: Tensor, queries: int) -> Rows:
+        """From pairs (query, key) in any order."""
+        query, order = torch.sort(query, stable=True)
+        counts = torch.bincount(query, minlength=queries)
+        rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return cls(rowptr, key[order], key.new_empty(0), cut_rows(counts))
+
+    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Pairs of queries first..end: the query counted from ``first``, the key, the type (or empty)."""
+        begin = self.rowptr[first : end + 1]
+        place = repeat(torch.arange(end - first, device=self.key.device), begin[1:] - begin[:-1], pairs)
+        pair = begin[0] + torch.arange(pairs, device=self.key.device)
+        return place, self.key[pair], self.type[pair] if self.type.numel() else self.type
+
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All (query, key, type), explicitly."""
+        return _chunk_pairs(self, self.key.device)
+
+    def pack(self) -> tuple[list[Tensor], list[int]]:
+        return [self.rowptr, self.key, self.type, self.chunks], [_ROWS]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Local neighbours of all k-tuples along one axis: the graph's own rows, walked with the axis' stride.
+
+    The keys of the tuple t with entry a at the axis are t + (u - a) * stride for u in N(a): no list of them exists.
+
+    Args:
+        ptr: (G+1,) first token of each graph.
+        stride, n: (G,) of the axis and the graph.
+        first_node: (G,) first node of each graph.
+        rowptr, col: the graph's compressed sparse rows.
+        chunks: (M, 3) on the host: first query, end query, pairs.
+    """
+
+    ptr: Tensor
+    stride: Tensor
+    n: Tensor
+    first_node: Tensor
+    rowptr: Tensor
+    col: Tensor
+    chunks: Tensor
+
+    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``Rows.chunk``."""
+        token = torch.arange(first, end, device=self.col.device)
+        graph = torch.searchsorted(self.ptr, token, right=True) - 1
+        stride = self.stride[graph]
+        node = self.first_node[graph] + (token - self.ptr[graph]) // stride % self.n[graph]
+        begin = self.rowptr[node]
+        count = self.rowptr[node + 1] - begin
+        place = repeat(token - first, count, pairs)
+        # everything that depends on the query alone is summed before it is spread over the pairs
+        edge = torch.arange(pairs, device=self.col.device) + (begin - count.cumsum(0) + count)[place]
+        key = (token - node * stride)[place] + self.col[edge] * stride[place]
+        return place, key, key.new_empty(0)
+
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All (query, key, type), explicitly."""
+        return _chunk_pairs(self, self.col.device)
+
+    def pack(self) -> tuple[list[Tensor], list[int]]:
+        return [self.ptr, self.stride, self.n, self.first_node, self.rowptr, self.col, self.chunks], [_WALK]
+
+
+Structure = Lines | Rows | Walk
+_LINES, _ROWS, _WALK = range(3)
+ROW_PAIRS_A_CHUNK = 1 << 16
+
+
+def unpack(tensors: list[Tensor], integers: list[int]) -> Structure:
+    """The structure that ``pack`` took apart."""
+    if integers[0] == _LINES:
+        return Lines.unpack(tensors, integers)
+    return Rows(*tensors) if integers[0] == _ROWS else Walk(*tensors)
+
+
+def cut_rows(counts: Tensor) -> Tensor:
+    """(M, 3) chunks of consecutive queries with about ``ROW_PAIRS_A_CHUNK`` pairs each, from the pairs of each query."""
+    if counts.numel() == 0:
+        return torch.empty((0, 3), dtype=torch.long)
+    sums = counts.cumsum(0)
+    total = int(sums[-1])
+    marks = torch.arange(1, max(total // ROW_PAIRS_A_CHUNK + 1, 1), device=counts.device) * ROW_PAIRS_A_CHUNK
+    ends = torch.searchsorted(sums, marks).add_(1).clamp_(max=len(counts))
+    ends = torch.unique(torch.cat([ends, ends.new_tensor([len(counts)])]))
+    begins = torch.cat([ends.new_zeros(1), ends[:-1]])
+    before = torch.cat([sums.new_zeros(1), sums])
+    return torch.stack([begins, ends, before[ends] - before[begins]], dim=1).cpu()
+
+
+def _chunk_pairs(rows: Rows | Walk, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    parts = []
+    for first, end, pairs in rows.chunks.tolist():
+        place, key, types = rows.chunk(first, end, pairs)
+        parts.append([place + first, key, types if types.numel() else torch.zeros_like(key)])
+    return _concatenate(parts, device)
+
+
+def _concatenate(parts: list[list[Tensor]], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    if not parts:
+        empty = torch.empty(0, dtype=torch.long, device=device)
+        return empty, empty, empty
+    query, key, types = (torch.cat(column) for column in zip(*parts, strict=True))
+    return query, key, types

@@ -1,0 +1,147 @@
+"""First features of tuples by isomorphism type (appendix "Initialization", Remark 4)."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tuplet.graphs import Features, GraphBatch
+from tuplet.tokens.tuples import Tuples
+
+SAME, NO_EDGE, FIRST_EDGE = 0, 1, 2
+"""Rows of the pair table: both entries are one node; no edge; then one row an edge."""
+
+
+def position_pairs(order: int, directed: bool) -> tuple[tuple[int, int], ...]:
+    """Pairs of places whose relation belongs to the isomorphism type: a < b, and both orders when edges have a direction."""
+    return tuple(permutations(range(order), 2) if directed else combinations(range(order), 2))
+
+
+def pair_rows(tuples: Tuples, a: int, b: int) -> Tensor:
+    """(T,) row of the pair table for the entries at places a and b."""
+    u, v = tuples.node(a), tuples.node(b)
+    edge = tuples.graph.edge_number(u, v)
+    rows = torch.where(edge >= 0, edge + FIRST_EDGE, NO_EDGE)
+    return torch.where(u == v, SAME, rows)
+
+
+class Encoder(nn.Module):
+    """Declared features to vectors: the sum of one embedding a categorical column, or a linear map of a real vector.
+
+    Without features every row gets the same learned vector.
+    """
+
+    def __init__(self, features: Features, dim: int) -> None:
+        super().__init__()
+        self.features = features
+        self.constant = nn.Parameter(torch.randn(dim) * 0.5)
+        self.tables = nn.ModuleList(nn.Embedding(count, dim) for count in features.types or ())
+        self.linear = nn.Linear(features.dim, dim, bias=False) if features.dim else None
+
+    def forward(self, values: Tensor | None, rows: int) -> Tensor:
+        out = self.constant.expand(rows, -1)
+        if values is None:
+            return out
+        for column, table in enumerate(self.tables):
+            out = out + table(values[:, column].long())
+        if self.linear is not None:
+            out = out + self.linear(values.to(self.linear.weight.dtype))
+        return out
+
+
+class NodeEmbedding(nn.Module):
+    """Vectors of nodes from their features, self loops and, by option, degrees.
+
+    Degrees are one of the paper's two remedies for a softmax that cannot count (proof of Theorem 4.3): log(1 + degree)
+    is one more input column (in- and out-degree for directed graphs).
+    """
+
+    def __init__(self, features: Features, edges: Features, dim: int, degree: bool, directed: bool) -> None:
+        super().__init__()
+        self.encoder = Encoder(features, dim)
+        self.loops = Encoder(edges, dim)
+        self.degree = nn.Linear(2 if directed else 1, dim, bias=False) if degree else None
+
+    def forward(self, graph: GraphBatch) -> Tensor:
+        out = self.encoder(graph.x, graph.num_nodes)
+        # row 0 says "no loop"; a loop brings the features of its edge along
+        values = None if graph.edge_attr is None else graph.edge_attr[graph.num_edges :]
+        count = graph.num_nodes if values is None else len(values)
+        loops = F.pad(self.loops(values, count), (0, 0, 1, 0))
+        row = graph.loop - graph.num_edges + 1 if values is not None else torch.ones_like(graph.loop)
+        out = out + F.embedding(torch.where(graph.loop < 0, 0, row), loops)
+        if self.degree is not None:
+            out = out + self.degree(torch.log1p(graph.degrees().to(out.dtype)))
+        return out
+
+
+class PairTable(nn.Module):
+    """One vector for "same node", one for "no edge", one for every edge of the batch: (2 + E, d)."""
+
+    def __init__(self, features: Features, dim: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(features, dim)
+        self.special = nn.Parameter(torch.randn(2, dim) * 0.5)
+
+    def forward(self, graph: GraphBatch) -> Tensor:
+        values = None if graph.edge_attr is None else graph.edge_attr[: graph.num_edges]
+        return torch.cat([self.special, self.encoder(values, graph.num_edges)])
+
+
+class TupleEmbedding(nn.Module):
+    """First features of k-tuples: equal exactly when the ordered isomorphism types are.
+
+    "concat": MLP(x_{i_1}, .., x_{i_k}, e_{i_1 i_2}, ..) over all entries and pairs of entries. The MLP's first layer acts
+    on a concatenation, so it is a sum of one linear map a part, taken before the parts are spread over the tuples:
+    nothing wider than d exists for a tuple. "sum" adds node and pair vectors as they are; it forgets which entry is
+    which, so it is not injective (the paper's optional form).
+
+    Args:
+        order: k.
+        dim: d.
+        directed: whether both orders of a pair count.
+        init: "concat" or "sum".
+        index: append the tuple's indices (Theorem 3.3). Theory only: the model is then not permutation invariant.
+    """
+
+    def __init__(
+        self,
+        order: int,
+        dim: int,
+        directed: bool = False,
+        init: Literal["concat", "sum"] = "concat",
+        index: bool = False,
+    ) -> None:
+        super().__init__()
+        self.order = order
+        self.pairs = position_pairs(order, directed)
+        concat = init == "concat"
+        self.node_maps = nn.ModuleList(nn.Linear(dim, dim) for _ in range(order)) if concat else None
+        self.pair_maps = nn.ModuleList(nn.Linear(dim, dim, bias=False) for _ in self.pairs) if concat else None
+        self.output = nn.Linear(dim, dim) if concat else None
+        self.index = nn.Linear(order, dim, bias=False) if index else None
+
+    def forward(
+        self,
+        nodes: Tensor,
+        table: Tensor | None,
+        node_rows: list[Tensor],
+        pair_rows: list[Tensor],
+        index: Tensor | None,
+    ) -> Tensor:
+        """(T, d) from node vectors (N, d), the pair table (2 + E, d; None for k = 1), and for each place and pair the row of each tuple."""
+        out: Tensor | None = None
+        for place, rows in enumerate(node_rows):
+            part = F.embedding(rows, nodes if self.node_maps is None else self.node_maps[place](nodes))
+            out = part if out is None else out + part
+        assert out is not None
+        for place, rows in enumerate(pair_rows):
+            assert table is not None
+            out = out + F.embedding(rows, table if self.pair_maps is None else self.pair_maps[place](table))
+        if self.index is not None and index is not None:
+            out = out + self.index(index.to(out.dtype))
+        return out if self.output is None else self.output(F.gelu(out))
