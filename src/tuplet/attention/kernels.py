@@ -28,6 +28,11 @@ def orthogonal_directions(features: int, width: int, generator: torch.Generator 
     return (torch.cat(blocks)[:features] * norms).to(torch.get_default_dtype())
 
 
+def favor_features(head_dim: int, features: int | None) -> int:
+    """How many random features FAVOR+ uses: those asked for, else c·ln c."""
+    return features or max(16, round(head_dim * math.log(head_dim)))
+
+
 class FeatureMap(nn.Module):
     """φ of a kernelised attention, for queries and keys of shape (T, h, c)."""
 
@@ -66,7 +71,7 @@ class FavorFeatures(FeatureMap):
 
     def __init__(self, head_dim: int, features: int | None = None) -> None:
         super().__init__()
-        self.features = features or max(16, round(head_dim * math.log(head_dim)))
+        self.features = favor_features(head_dim, features)
         self.register_buffer("directions", orthogonal_directions(self.features, head_dim))
         self.directions: Tensor
 

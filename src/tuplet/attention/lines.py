@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tuplet.attention.weights import TINY, Rule, finite, wide
-from tuplet.patterns.structure import BLOCK, Lines, load
+from tuplet.patterns.structure import Lines, block_size, load
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Block:
     def tiles(self) -> Iterator[_Tile]:
         device = self.key.device
         key_place = torch.arange(self.key.shape[1], device=device)
-        step = max(1, BLOCK // (self.key.shape[0] * load(1, self.key.shape[1])))
+        step = max(1, block_size(device) // (self.key.shape[0] * load(1, self.key.shape[1], keys_held=True)))
         for begin in range(0, self.queries, step):
             place = torch.arange(begin, min(begin + step, self.queries), device=device)
             query, exists = self.lines.query.tokens(self.span, place)
@@ -102,7 +102,7 @@ def _room(like: Tensor, width: int | None = None, fill: float = 0.0) -> Tensor:
 
 def _factorised(lines: Lines, rule: Rule) -> bool:
     """Whether κ = φ(q)·φ(k) can be summed over the keys before the queries are known (section 4.1)."""
-    return rule.kernel == "positive" and lines.relation is None and not lines.skip_self
+    return rule.kernel == "positive" and rule.relation == "none" and not lines.skip_self
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lines: Lines, rule: Rule) -> tuple[Tensor, Tensor]:
@@ -165,7 +165,8 @@ def backward(
             grad_weight = grad @ values.transpose(-1, -2)
             reweight = entry if rule.relation == "reweight" else None
             if rule.normalised:
-                weight = (score - finite(_take(lse, tile.query)[..., None])).exp()
+                # no score exceeds its log-sum-exp, but a padded query meets that of another one: keep it finite
+                weight = (score - finite(_take(lse, tile.query)[..., None])).clamp_max(0).exp()
                 # sum over keys of weight · grad_weight, and the gradient that flows through the log-sum-exp itself
                 shift = _take(grad_lse, tile.query, tile.query_exists)[..., None]
                 shift = shift - (grad * _take(out, tile.query)).sum(-1, keepdim=True)

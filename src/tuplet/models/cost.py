@@ -1,29 +1,243 @@
-"""What a training step will cost, from sizes alone: tokens, pairs, FLOPs and peak bytes."""
+"""What a training step will cost, from sizes alone: tokens, pairs, FLOPs and peak bytes.
+
+The peak is counted, not fitted: below, each tensor that autograd keeps is one entry, in units of one vector of width d a
+token. Attention keeps nothing of the size of the pairs, so its tiles enter as a constant.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from math import comb
 
 import torch
 
+from tuplet.attention.kernels import favor_features
 from tuplet.errors import TooLargeError
 from tuplet.graphs import GraphBatch
 from tuplet.models.config import ModelConfig
-from tuplet.patterns import Pattern
+from tuplet.patterns import LocalNeighbour, Pattern
+from tuplet.patterns.structure import block_size, chunk_size
+
+LINE_TENSORS, ROW_TENSORS = 9, 5
+"""Tensors of the size of a tile of pairs (lines), or of the vectors gathered for them (rows), that exist at once."""
+EQUALITY_TENSORS = 4
+"""The same for finding the equality patterns of a tile's pairs."""
+RELEASED = 9
+"""Vectors a token of the last layer that are gone when its attention is differentiated: feed-forward and concatenation."""
 
 
 @dataclass(frozen=True)
 class Cost:
+    """Predicted cost of one training step on a batch.
+
+    Args:
+        tokens: query tokens of the batch (and key tokens, for cross-attention).
+        pairs: query-key pairs that one layer scores.
+        flops: floating-point operations of forward and backward, all layers.
+        peak_bytes: most memory in use during the step: parameters, gradients, optimiser (AdamW), activations, indices.
+        inference_bytes: the same for a forward without gradients.
+        graphs: sizes of the largest graph and of the batch, for messages.
+    """
+
     tokens: int
     pairs: int
     flops: int
     peak_bytes: int
+    inference_bytes: int
+    graphs: tuple[int, int]
 
 
-def estimate(config: ModelConfig, patterns: tuple[Pattern, ...], graph: GraphBatch, parameter_bytes: int) -> Cost:
-    return Cost(0, 0, 0, 0)
+@dataclass(frozen=True)
+class _Sizes:
+    """Numbers of tokens of each kind."""
+
+    queries: int
+    keys: int
+    pairs_of_nodes: int
+    virtual: int
+
+
+def token_counts(config: ModelConfig, graph: GraphBatch) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Query and key tokens of each graph."""
+    choices = config.choices
+    counts = []
+    for order in (choices.orders[0], choices.orders[-1]):
+        all_tuples = tuple(n**order for n in graph.sizes)
+        sampled = choices.sample is not None and order == max(choices.orders)
+        counts.append(graph.tuple_counts or all_tuples if sampled else all_tuples)
+    if choices.cross and choices.orders[0] == choices.orders[1] and choices.sample is not None:
+        counts[0] = tuple(n ** choices.orders[0] for n in graph.sizes)
+    return counts[0], counts[1]
+
+
+def estimate(
+    config: ModelConfig, patterns: tuple[Pattern, ...], graph: GraphBatch, parameter_bytes: int, item: int
+) -> Cost:
+    """Predict a step of a model with parameters of ``item`` bytes each."""
+    choices = config.choices
+    queries, keys = token_counts(config, graph)
+    virtual = config.virtual * graph.num_graphs if "VT" in choices.patterns else 0
+    sizes = _Sizes(
+        sum(queries),
+        sum(keys),
+        sum(n * n for n in graph.sizes) if choices.cross and choices.orders[1] > 1 else 0,
+        virtual,
+    )
+    sampled = choices.sample is not None
+    pairs = sum(pattern.count_pairs(queries, keys, graph, sampled) for pattern in patterns)
+    groups = max((pattern.groups for pattern in patterns), default=1)
+    tile = _tile_bytes(config, patterns, keys, pairs, graph.device, item)
+    vector = config.dim * item
+
+    layer_queries, layer_keys = _kept_a_layer(config, patterns)
+    embedding = 3 if config.init == "concat" else 1
+    kept = config.depth * (layer_queries * sizes.queries + layer_keys * sizes.keys) + embedding * sizes.queries
+    update = 4 * (sizes.keys + sizes.pairs_of_nodes) if choices.cross else 0
+    if choices.cross:
+        kept += embedding * sizes.keys + sizes.pairs_of_nodes + (config.depth - 1) * update
+    random = 2 * _feature_ratio(config) * (sizes.queries + sizes.keys) if choices.kernel == "performer" else 0
+    held = 4 * _held_tokens(config, keys, graph.device)
+    # the backward pass begins with everything kept and two gradients; or it peaks in the last attention, when gradients
+    # of queries, keys and values, of random features, and a block of lines have come
+    at_start = kept + 2 * max(sizes.queries, sizes.keys if config.depth > 1 else 0)
+    at_attention = kept - RELEASED * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
+    activations = int(max(at_start * vector, at_attention * vector + tile))
+    indices = _index_bytes(config, sizes)
+    forward = int((6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector)
+    return Cost(
+        tokens=sizes.queries + (sizes.keys if choices.cross else 0),
+        pairs=pairs + 2 * config.virtual * sizes.queries * (virtual > 0),
+        flops=3 * _forward_flops(config, sizes, pairs, groups),
+        peak_bytes=4 * parameter_bytes + activations + indices,
+        inference_bytes=parameter_bytes + forward + tile // 2 + indices,
+        graphs=(max(graph.sizes), graph.num_graphs),
+    )
+
+
+def _kept_a_layer(config: ModelConfig, patterns: tuple[Pattern, ...]) -> tuple[float, float]:
+    """Vectors that autograd keeps for each query and each key token in one layer."""
+    choices = config.choices
+    virtual = "VT" in choices.patterns
+    hidden = 4 if config.activation == "gelu" else 2  # GELU keeps its input and its output, ReLU one tensor
+    stream = hidden + (4 if config.norm != "none" else 2)
+    if config.dropout:
+        stream += 2 + 1  # the dropped hidden layer, and three masks of one byte
+    query, key_value = 1.0, 2.0
+    if choices.kernel == "performer":
+        query, key_value = 1 + 2 * _feature_ratio(config), 3 + 2 * _feature_ratio(config)
+    elif choices.kernel == "linear":
+        query, key_value = 2.0, 3.0
+    groups = sum(pattern.groups for pattern in patterns) + virtual
+    outputs = len(patterns) + virtual + 1
+    if config.softmax == "joint":  # messages of all groups, and once more where their shares multiply them
+        outputs = (1 if choices.kernel == "relu" else 2) * groups + 1
+    log_sums = groups * config.heads / config.dim
+    return query + outputs + stream + log_sums, key_value
+
+
+def _feature_ratio(config: ModelConfig) -> float:
+    """Random features over head size."""
+    return favor_features(config.dim // config.heads, config.features) * config.heads / config.dim
+
+
+def _held_tokens(config: ModelConfig, keys: tuple[int, ...], device: torch.device) -> int:
+    """Key tokens that a block of lines gathers at once: whole graphs for dense and virtual patterns, else few."""
+    whole = not config.choices.patterns or "VT" in config.choices.patterns
+    return max(keys) if whole else min(max(keys), block_size(device) // 64)
+
+
+def _factorised(config: ModelConfig) -> bool:
+    return config.choices.kernel in ("performer", "linear") and config.resolved_relation == "none"
+
+
+def _tile_bytes(
+    config: ModelConfig,
+    patterns: tuple[Pattern, ...],
+    keys: tuple[int, ...],
+    pairs: int,
+    device: torch.device,
+    item: int,
+) -> int:
+    """Most bytes of pairs (lines), or of vectors gathered for pairs (rows), that exist at once."""
+    choices = config.choices
+    groups = max((pattern.groups for pattern in patterns), default=1)
+    heads = config.heads if config.softmax == "joint" else -(-config.heads // groups)
+    if not patterns:
+        return 0
+    if all(isinstance(pattern, LocalNeighbour) for pattern in patterns) or choices.orders[0] > choices.orders[-1]:
+        gathered = min(pairs // groups, chunk_size(device))
+        return gathered * heads * (config.dim // config.heads) * item * ROW_TENSORS
+    if _factorised(config):
+        return 0
+    at_once = min(pairs // groups, max(block_size(device), max(keys)))
+    return at_once * item * (heads * LINE_TENSORS + (config.heads * EQUALITY_TENSORS if choices.basis else 0))
+
+
+def _index_bytes(config: ModelConfig, sizes: _Sizes) -> int:
+    """Rows of tokens in nodes, pairs, graphs and cross sides: 8 bytes each."""
+    orders = config.choices.orders
+    pairs = [comb(order, 2) * (2 if config.directed else 1) for order in orders]
+    per_query = orders[0] + pairs[0] + 2
+    total = per_query * sizes.queries + 3 * sizes.pairs_of_nodes
+    if config.choices.cross:
+        total += (orders[1] + pairs[1] + 1 + 2 * comb(max(orders), min(orders))) * sizes.keys
+    return 8 * total
+
+
+def _forward_flops(config: ModelConfig, sizes: _Sizes, pairs: int, groups: int) -> int:
+    d = config.dim
+    project = 2 * d * d * (2 * sizes.queries + 2 * sizes.keys)
+    feed_forward = 8 * d * d * (sizes.queries + sizes.virtual)
+    heads_share = d if config.softmax == "joint" else d / groups
+    attention = 4 * pairs * heads_share
+    if (
+        config.choices.kernel in ("performer", "linear")
+        and config.resolved_relation == "none"
+        and not config.choices.patterns
+    ):
+        features = (
+            favor_features(d // config.heads, config.features)
+            if config.choices.kernel == "performer"
+            else d // config.heads
+        )
+        attention = 4 * (sizes.queries + sizes.keys) * d * features
+    virtual = 8 * d * config.virtual * sizes.queries if sizes.virtual else 0
+    update = 4 * d * d * (sizes.keys + sizes.pairs_of_nodes) if config.choices.cross else 0
+    embedding = 2 * d * d * sizes.queries
+    return int(config.depth * (project + feed_forward + attention + virtual + update) + embedding)
+
+
+def available_bytes(device: torch.device) -> int:
+    """Memory that a new allocation on the device could get."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    try:
+        with open("/proc/meminfo") as lines:
+            fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def refuse_if_too_large(cost: Cost, config: ModelConfig, device: torch.device) -> None:
-    if cost.peak_bytes < 0:
-        raise TooLargeError("no")
+    """Raise, with the numbers and what to use instead, if the call would need more memory than there is."""
+    training = torch.is_grad_enabled()
+    needed, available = cost.peak_bytes if training else cost.inference_bytes, available_bytes(device)
+    if needed <= available:
+        return
+    n, graphs = cost.graphs
+    raise TooLargeError(
+        f"{config.name} needs about {needed / 1e9:.1f} GB for a {'training step' if training else 'forward pass'} and "
+        f"{device} has {available / 1e9:.1f} GB: {graphs} graph(s) of at most n = {n} nodes are {cost.tokens:,} tokens and "
+        f"{cost.pairs:,} pairs a layer at dim = {config.dim}, depth = {config.depth}. {_advice(config)}"
+    )
+
+
+def _advice(config: ModelConfig) -> str:
+    order = max(config.choices.orders)
+    cheaper = [f"A{order}(random:4096)^Ngbh", f"A{order}(connected)^LN"] if config.choices.sample is None else []
+    if order > 1:
+        cheaper += [f"A{order - 1}^LN", f"A{order - 1}-Performer"]
+    return f"Cheaper: {', '.join(cheaper)}; or fewer graphs a batch, a smaller dim or depth."

@@ -20,7 +20,7 @@ from tuplet.models.cost import Cost, estimate, refuse_if_too_large
 from tuplet.models.cross import CrossUpdate
 from tuplet.models.explain import Explanation, explain_layer
 from tuplet.models.pooling import NodePooling, make_head, pool
-from tuplet.models.prepare import Places, Prepared, make_patterns, prepare, reads_pairs
+from tuplet.models.prepare import Places, Prepared, draw_sample, make_patterns, prepare, reads_pairs
 from tuplet.tokens import NodeEmbedding, PairTable, TupleEmbedding
 
 
@@ -78,7 +78,7 @@ class Transformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.head[0].weight.device  # type: ignore[return-value]
+        return next(self.parameters()).device
 
     def read(self, batch: Any) -> GraphBatch:
         """Check a batch against what the model was built for, on the model's device."""
@@ -95,7 +95,7 @@ class Transformer(nn.Module):
                 warnings.warn(
                     f"{field} is ignored: the model was built without {option}_types or {option}_dim", stacklevel=3
                 )
-        return graph
+        return draw_sample(config, graph)
 
     def prepare(self, batch: Any) -> Prepared:
         """Check a batch, predict its memory, and build its tokens and layouts."""
@@ -147,7 +147,8 @@ class Transformer(nn.Module):
     def cost(self, batch: Any) -> Cost:
         """Tokens, pairs, FLOPs and peak bytes of a training step on this batch, predicted without running it."""
         graph = batch if isinstance(batch, GraphBatch) else self.read(batch)
-        return estimate(self.config, self.patterns, graph, sum(p.numel() * p.element_size() for p in self.parameters()))
+        item = next(self.parameters()).element_size()
+        return estimate(self.config, self.patterns, graph, item * sum(p.numel() for p in self.parameters()), item)
 
     @torch.no_grad()
     def explain(self, batch: Any, layer: int = -1) -> Explanation:

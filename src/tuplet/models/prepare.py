@@ -94,6 +94,16 @@ class Prepared:
     query_pairs: tuple[Tensor, Tensor] | None
 
 
+def draw_sample(config: ModelConfig, graph: GraphBatch) -> GraphBatch:
+    """The batch with the sampled tuples that the model asks for, drawn now unless it came with them."""
+    choices = config.choices
+    if choices.sample is None or graph.tuples is not None:
+        return graph
+    if choices.sample == "connected":
+        return connected_tuples(graph, max(choices.orders), config.repeats)
+    return random_tuples(graph, max(choices.orders), choices.budget, config.sample_seed, config.connected_share)
+
+
 def make_tokens(config: ModelConfig, graph: GraphBatch) -> tuple[Tuples, Tuples]:
     """Queries and keys; of two orders the higher one is sampled, if the name asks for a sample."""
     choices = config.choices
@@ -101,13 +111,7 @@ def make_tokens(config: ModelConfig, graph: GraphBatch) -> tuple[Tuples, Tuples]
     if choices.sample is None:
         queries = Tuples.all(graph, query_order)
         return queries, Tuples.all(graph, key_order) if choices.cross else queries
-    highest = max(choices.orders)
-    if graph.tuples is None:
-        if choices.sample == "connected":
-            graph = connected_tuples(graph, highest, config.repeats)
-        else:
-            graph = random_tuples(graph, highest, choices.budget, config.sample_seed, config.connected_share)
-    sample = Tuples.sampled(graph, highest)
+    sample = Tuples.sampled(graph, max(choices.orders))
     if not choices.cross:
         return sample, sample
     if query_order > key_order:

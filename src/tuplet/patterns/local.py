@@ -52,9 +52,10 @@ class LocalNeighbour(Pattern):
         return Rows.plan(query[exists], order[found[exists]], queries.total)
 
     def count_pairs(self, queries: tuple[int, ...], keys: tuple[int, ...], graph: GraphBatch, sampled: bool) -> int:
-        degrees = graph.rowptr[1:] - graph.rowptr[:-1]
-        if sampled:
-            return self.groups * sum(queries) * int(degrees.max())
+        if sampled and graph.tuples is not None:
+            sample = Tuples.sampled(graph, self.groups)
+            degrees = graph.rowptr[1:] - graph.rowptr[:-1]
+            return sum(int(degrees[sample.node(axis)].sum()) for axis in range(self.groups))
         # in all k-tuples of a graph each node stands n^(k-1) times at each place
         edges = graph.rowptr[graph.ptr].diff().tolist()
         return self.groups * sum(e * tokens // n for e, tokens, n in zip(edges, queries, graph.sizes, strict=True))

@@ -117,7 +117,8 @@ def equality_patterns(places: int) -> tuple[tuple[int, ...], ...]:
     return tuple(patterns)
 
 
-def equality_codes(places: int) -> list[int]:
+@lru_cache(maxsize=16)
+def equality_codes(places: int) -> tuple[int, ...]:
     """Sorted codes of the equality patterns in the numbering that ``Equality`` computes."""
 
     def code(pattern: tuple[int, ...]) -> int:
@@ -126,4 +127,4 @@ def equality_codes(places: int) -> list[int]:
             value = value * (place + 1) + first
         return value
 
-    return sorted(code(pattern) for pattern in equality_patterns(places))
+    return tuple(sorted(code(pattern) for pattern in equality_patterns(places)))

@@ -14,13 +14,20 @@ from torch import Tensor
 from tuplet.graphs import repeat
 from tuplet.patterns.relation import Adjacency, Equality
 
-BLOCK = 1 << 20
-"""Numbers a head that are worked on at once (pairs, and vectors gathered for them); it bounds temporary memory."""
+
+def block_size(device: torch.device) -> int:
+    """Numbers a head that lines work on at once (pairs, and vectors gathered for them): small enough for a CPU's cache."""
+    return 1 << (18 if device.type == "cpu" else 21)
 
 
-def load(queries: int, keys: int) -> int:
+def chunk_size(device: torch.device) -> int:
+    """Pairs that rows work on at once."""
+    return 1 << (15 if device.type == "cpu" else 18)
+
+
+def load(queries: int, keys: int, keys_held: bool = False) -> int:
     """Numbers a head that a line needs at once: its pairs, and its queries and keys at a typical head size of 16."""
-    return queries * keys + 16 * (queries + keys)
+    return queries * keys + 16 * (queries if keys_held else queries + keys)
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class Lines:
             (value % widest, value // widest, count)
             for value, count in zip(values.tolist(), counts.tolist(), strict=True)
         ]
-        blocks = torch.tensor(_cut(runs), dtype=torch.long).reshape(-1, 5)
+        blocks = torch.tensor(_cut(runs, block_size(query.start.device)), dtype=torch.long).reshape(-1, 5)
         if isinstance(relation, Adjacency):
             relation = Adjacency(relation.matrix, relation.start[order], relation.size[order], relation.entry)
         elif relation is not None:
@@ -117,12 +124,12 @@ class Lines:
     def unpack(cls, tensors: list[Tensor], integers: list[int]) -> Lines:
         relation: Adjacency | Equality | None = None
         if len(tensors) > 9:
-            rest = tensors[9:]
-            relation = Equality(*rest[:4], (integers[2], integers[3])) if len(integers) > 2 else Adjacency(*rest[:4])
+            a, b, c, d = tensors[9:]
+            relation = Equality(a, b, c, d, (integers[2], integers[3])) if len(integers) > 2 else Adjacency(a, b, c, d)
         return cls(Side(*tensors[1:5]), Side(*tensors[5:9]), tensors[0], relation, bool(integers[1]))
 
 
-def _cut(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int, int]]:
+def _cut(runs: list[tuple[int, int, int]], block: int) -> list[tuple[int, int, int, int, int]]:
     """Blocks of consecutive lines from runs (queries, keys, count) of equal lines; empty lines are left out."""
     blocks: list[tuple[int, int, int, int, int]] = []
     line = 0
@@ -137,10 +144,10 @@ def _cut(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int, int, int
             ragged = int(ragged or keys != longest_keys)
             longest_queries, longest_keys = max(longest_queries, queries), max(longest_keys, keys)
             padded = (end - start) * load(longest_queries, longest_keys)
-            if padded <= BLOCK and (padded <= 1.25 * exact or padded <= BLOCK // 64):
+            if padded <= block and (padded <= 1.25 * exact or padded <= block // 64):
                 blocks[-1] = (start, end, longest_queries, longest_keys, ragged)
                 continue
-        step = max(1, BLOCK // load(queries, keys))
+        step = max(1, block // load(queries, keys))
         blocks += [(at, min(at + step, end), queries, keys, 0) for at in range(first, end, step)]
     return blocks
 
@@ -230,7 +237,6 @@ class Walk:
 
 Structure = Lines | Rows | Walk
 _LINES, _ROWS, _WALK = range(3)
-ROW_PAIRS_A_CHUNK = 1 << 16
 
 
 def unpack(tensors: list[Tensor], integers: list[int]) -> Structure:
@@ -241,12 +247,13 @@ def unpack(tensors: list[Tensor], integers: list[int]) -> Structure:
 
 
 def cut_rows(counts: Tensor) -> Tensor:
-    """(M, 3) chunks of consecutive queries with about ``ROW_PAIRS_A_CHUNK`` pairs each, from the pairs of each query."""
+    """(M, 3) chunks of consecutive queries with about ``chunk_size`` pairs each, from the pairs of each query."""
     if counts.numel() == 0:
         return torch.empty((0, 3), dtype=torch.long)
     sums = counts.cumsum(0)
     total = int(sums[-1])
-    marks = torch.arange(1, max(total // ROW_PAIRS_A_CHUNK + 1, 1), device=counts.device) * ROW_PAIRS_A_CHUNK
+    size = chunk_size(counts.device)
+    marks = torch.arange(1, max(total // size + 1, 1), device=counts.device) * size
     ends = torch.searchsorted(sums, marks).add_(1).clamp_(max=len(counts))
     ends = torch.unique(torch.cat([ends, ends.new_tensor([len(counts)])]))
     begins = torch.cat([ends.new_zeros(1), ends[:-1]])

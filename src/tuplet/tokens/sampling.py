@@ -9,19 +9,21 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 from itertools import product
+from math import comb
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
-from tuplet.errors import OptionError, TooLargeError
+from tuplet.errors import InputError, OptionError, TooLargeError
 from tuplet.graphs import GraphBatch, read
 from tuplet.graphs.edges import symmetrise, tidy
 
 LIMIT = 50_000_000
-"""Most connected tuples that are enumerated for one batch before the work is refused."""
+"""Most tuples that are enumerated or drawn for one batch before the work is refused."""
+_SMALLER = "Use smaller batches, a lower order, or random:N without connected_share."
 
 
 def connected_tuples(graph: GraphBatch, order: int, repeats: bool = True, limit: int = LIMIT) -> GraphBatch:
@@ -31,27 +33,26 @@ def connected_tuples(graph: GraphBatch, order: int, repeats: bool = True, limit:
         graph: a checked batch.
         order: k.
         repeats: whether an entry may occur more than once (then every node v is covered by (v, .., v)).
-        limit: refuse before more tuples than this are made.
+        limit: refuse before more tuples than this, or more candidates for them, are made.
     """
+    _check_order(order)
     rowptr, col = _undirected(graph)
-    rows = []
+    rows = [torch.empty(0, order, dtype=torch.long, device=graph.device)]
     subsets = torch.arange(graph.num_nodes, device=graph.device)[:, None]  # (number of connected sets, size)
     made = 0
     for size in range(1, order + 1):
         if size > 1:
             subsets = _grow(rowptr, col, subsets, limit)
-        if size == order or repeats:
-            arrangements = _arrangements(order, size).to(graph.device)
-            made += len(subsets) * len(arrangements)
+        if len(subsets) and (size == order or repeats):
+            made += len(subsets) * _surjections(order, size)
             if made > limit:
                 raise TooLargeError(
                     f"connected {order}-tuples: at least {made:,} in a batch of {graph.num_nodes:,} nodes and "
-                    f"{graph.num_edges:,} directed edges, above the limit of {limit:,}. Use smaller batches, "
-                    f"a lower order, or random:N."
+                    f"{graph.num_edges:,} directed edges, above the limit of {limit:,}. {_SMALLER}"
                 )
+            arrangements = _arrangements(order, size).to(graph.device)
             rows.append(subsets[:, arrangements].reshape(-1, order))
-    nodes = torch.cat(rows)
-    return _with_sample(graph, nodes)
+    return _with_sample(graph, torch.cat(rows))
 
 
 def random_tuples(
@@ -66,10 +67,19 @@ def random_tuples(
         seed: with the graph itself it fixes the sample, whatever the batch around it.
         connected_share: part of the budget that is drawn among the connected tuples first; the rest is uniform.
     """
+    _check_order(order)
     if budget < 1:
         raise OptionError(f"random:N: expected N >= 1; came {budget}")
     if not 0 <= connected_share <= 1:
         raise OptionError(f"connected_share: expected a number in [0, 1]; came {connected_share}")
+    if seed < 0:
+        raise OptionError(f"seed: expected an int >= 0; came {seed}")
+    total = sum(min(budget, n**order) for n in graph.sizes)
+    if total > LIMIT or max(graph.sizes) ** order >= 2**63:
+        raise TooLargeError(
+            f"random {order}-tuples: {total:,} of graphs of up to {max(graph.sizes):,} nodes, above the limit of "
+            f"{LIMIT:,} tuples or of 2^63 possible ones. Use a smaller N, smaller batches, or a lower order."
+        )
     connected = connected_tuples(graph, order) if connected_share else None
     starts = np.cumsum([0, *(connected.tuple_counts or ())]) if connected else None
     rowptr, col = (tensor.cpu().numpy() for tensor in _undirected(graph))
@@ -119,7 +129,9 @@ def _grow(rowptr: Tensor, col: Tensor, subsets: Tensor, limit: int) -> Tensor:
     count, size = subsets.shape
     total = int((rowptr[1:] - rowptr[:-1])[subsets].sum())
     if total > limit:
-        raise TooLargeError(f"connected sets of {size + 1} nodes: {total:,} candidates, above the limit of {limit:,}.")
+        raise TooLargeError(
+            f"connected sets of {size + 1} nodes: {total:,} candidates, above the limit of {limit:,}. {_SMALLER}"
+        )
     members = subsets.reshape(-1)
     begin = rowptr[members]
     lengths = rowptr[members + 1] - begin
@@ -128,6 +140,16 @@ def _grow(rowptr: Tensor, col: Tensor, subsets: Tensor, limit: int) -> Tensor:
     grown = torch.cat([subsets[owner // size], col[begin[owner] + slot][:, None]], dim=1).sort(1).values
     grown = grown[(grown[:, 1:] != grown[:, :-1]).all(1)]
     return torch.unique(grown, dim=0)
+
+
+def _check_order(order: int) -> None:
+    if order < 1:
+        raise OptionError(f"order: expected an int >= 1; came {order}")
+
+
+def _surjections(order: int, size: int) -> int:
+    """How many rows ``_arrangements`` has."""
+    return sum((-1) ** left_out * comb(size, left_out) * (size - left_out) ** order for left_out in range(size + 1))
 
 
 def _arrangements(order: int, size: int) -> Tensor:
@@ -154,7 +176,12 @@ class _Sample(BaseTransform):
     def draw(self, graph: GraphBatch) -> GraphBatch:
         raise NotImplementedError("a sample draws its tuples in a subclass")
 
+    def __repr__(self) -> str:  # PyG's datasets tell by it whether a processed copy is still up to date
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
+
     def forward(self, data: Data) -> Data:
+        if isinstance(data, Batch):
+            raise InputError("data", "one graph: samples are drawn before graphs are collated", "a Batch")
         bare = Data(edge_index=data.edge_index, num_nodes=data.num_nodes)
         sample = self.draw(read(bare, undirected="symmetrise"))
         data.tuples = sample.tuples

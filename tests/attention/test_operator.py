@@ -1,0 +1,169 @@
+"""The attention operator itself: gradients by finite differences, blocks and chunks, empty rows, precision."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from tuplet.attention import Rule, attend
+from tuplet.attention.torch_backend import attend as torch_attend
+from tuplet.graphs import read
+from tuplet.patterns import (
+    CrossNeighbour,
+    Dense,
+    LocalNeighbour,
+    Neighbour,
+    define,
+    structure,
+    virtual_layout,
+    virtual_pairs,
+    virtual_ptr,
+)
+from tuplet.tokens import Tuples, connected_tuples
+
+RULES = [
+    Rule(kernel, relation, 0.5)
+    for kernel in ("softmax", "relu", "positive")
+    for relation in ("none", "bias", "scale", "reweight")
+]
+GRAPHS = ["CF", "A_", "A?"]  # the second has an isolated node in its batch neighbour; the third has no edge at all
+
+
+def cases():
+    """(name, layout, definition, number of types) of every pattern on a small ragged batch."""
+    graph = read(GRAPHS)
+    two, one = Tuples.all(graph, 2), Tuples.all(graph, 1)
+    sample = Tuples.sampled(connected_tuples(graph, 2), 2)
+    patterns = [
+        ("dense", Dense((1, 1)), one, one, 0, False),
+        ("basis", Dense((1, 1), basis=True), one, one, 0, False),
+        ("neighbour", Neighbour(2), two, two, 1, False),
+        ("neighbour+ without self", Neighbour(2, adjacency=True), two, two, 0, True),
+        ("local", LocalNeighbour(2), two, two, 1, False),
+        ("sampled local", LocalNeighbour(2), sample, sample, 0, False),
+        ("sampled neighbour+", Neighbour(2, adjacency=True), sample, sample, 1, False),
+        ("cross up", CrossNeighbour(1, 2), one, two, 0, False),
+        ("cross down", CrossNeighbour(2, 1), two, one, 1, False),
+    ]
+    for name, pattern, queries, keys, group, skip_self in patterns:
+        for typed in (True, False):
+            layout = pattern.layout(queries, keys, group, typed, skip_self)
+            yield (
+                f"{name}{'' if typed else ' untyped'}",
+                layout,
+                define(pattern, queries, keys, group, skip_self),
+                pattern.types if typed else 0,
+            )
+    ptr = virtual_ptr(graph.num_graphs, 2, graph.device)
+    yield "from virtual", virtual_layout(one.ptr, ptr), virtual_pairs(one.ptr, ptr), 1
+    yield "to virtual", virtual_layout(ptr, one.ptr), virtual_pairs(ptr, one.ptr), 1
+
+
+CASES = list(cases())
+
+
+def inputs(pairs, types, kernel, heads=2, width=3):
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(pairs.queries, heads, width), (pairs.keys, heads, width), (pairs.keys, heads, 2), (max(types, 1), heads)]
+    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    if kernel == "positive":
+        tensors[0], tensors[1] = tensors[0].exp(), tensors[1].exp()
+    return [tensor.requires_grad_() for tensor in tensors]
+
+
+def serves(case, rule):
+    """A layout without types serves attention without a relation."""
+    return case[3] > 0 or rule.relation == "none"
+
+
+@pytest.mark.parametrize(
+    "case, rule",
+    [
+        pytest.param(case, rule, id=f"{case[0]}-{rule.kernel}-{rule.relation}")
+        for case in CASES
+        for rule in RULES
+        if serves(case, rule)
+    ],
+)
+def test_operator_is_the_definition_and_its_gradients_are_right(case, rule):
+    _, layout, pairs, types = case
+    q, k, v, table = inputs(pairs, types, rule.kernel)
+    for value, expected in zip(attend(q, k, v, layout, table, rule), attend(q, k, v, pairs, table, rule), strict=True):
+        if rule.normalised or value.dim() == 3:
+            torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
+
+    def messages_and_masses(q, k, v, table):
+        message, lse = attend(q, k, v, layout, table, rule)
+        return (message, torch.where(torch.isinf(lse), 0, lse)) if rule.normalised else message
+
+    assert gradcheck(messages_and_masses, (q, k, v, table), atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
+def test_layouts_hold_the_defined_pairs(case):
+    _, layout, pairs, types = case
+    keep = slice(None) if types else slice(0, 2)
+    laid_out = sorted(zip(*[part.tolist() for part in layout.pairs()[keep]], strict=True))
+    defined = sorted(zip(*[part.tolist() for part in pairs.pairs()[keep]], strict=True))
+    assert laid_out == defined
+
+
+@pytest.mark.parametrize(
+    "rule", [Rule("softmax", "bias", 0.5), Rule("positive", "none", 1.0), Rule("relu", "none", 0.5)], ids=str
+)
+def test_tiny_blocks_and_chunks_change_nothing(rule, monkeypatch):
+    """Work cut into many tiles gives what one tile gives."""
+    monkeypatch.setattr(structure, "block_size", lambda device: 64)
+    monkeypatch.setattr(structure, "chunk_size", lambda device: 3)
+    monkeypatch.setattr("tuplet.attention.lines.block_size", lambda device: 64)
+    for (name, layout, pairs, types), (_, whole, _, _) in zip(cases(), CASES, strict=True):
+        if not serves(CASES[0][:3] + (types,), rule):
+            continue
+        results = []
+        for each in (layout, whole):
+            tensors = inputs(pairs, types, rule.kernel)
+            message, _ = attend(*tensors[:3], each, tensors[3], rule)
+            message.square().sum().backward()
+            results.append([message.detach(), *(tensor.grad for tensor in tensors)])
+        for cut, uncut in zip(*results, strict=True):
+            torch.testing.assert_close(cut, uncut, rtol=1e-12, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.kernel}-{rule.relation}")
+def test_no_nan_in_any_precision(rule, dtype):
+    """Huge scores, and queries without keys, give finite messages and gradients; an empty row gives zero."""
+    for name, layout, pairs, types in (case for case in CASES if serves(case, rule)):
+        factor = 20 if rule.normalised else 2  # a sum of large products leaves float16's range whoever adds it up
+        tensors = inputs(pairs, types, rule.kernel)
+        tensors = [(tensor.detach() * factor).clamp_max(200).to(dtype).requires_grad_() for tensor in tensors]
+        message, lse = attend(*tensors[:3], layout, tensors[3], rule)
+        assert message.dtype == dtype
+        message.float().sum().backward()
+        for tensor in (message, *(each.grad for each in tensors)):
+            assert tensor is None or torch.isfinite(tensor).all(), name
+        empty = torch.bincount(pairs.query, minlength=pairs.queries) == 0
+        assert not message[empty].any()
+        if rule.normalised:
+            assert torch.isneginf(lse[empty]).all()
+            assert torch.isfinite(lse[~empty]).all()
+
+
+def test_low_precision_stays_near_float64():
+    _, layout, pairs, types = CASES[0]
+    exact = inputs(pairs, types, "softmax")
+    rule = Rule("softmax", "none", 0.5)
+    expected = torch_attend(*exact[:3], layout, exact[3], rule)[0]
+    for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)):
+        low = [tensor.detach().to(dtype) for tensor in exact]
+        error = (torch_attend(*low[:3], layout, low[3], rule)[0].double() - expected).abs().max()
+        assert error < tolerance
+
+
+def test_operator_registration():
+    """The schema, fake kernel and autograd registration that torch.compile relies on."""
+    for _, layout, pairs, types in CASES[:6]:
+        q, k, v, table = inputs(pairs, types, "softmax")
+        tensors, integers = layout.pack()
+        arguments = (q, k, v, table, tensors, integers, "softmax", "none", 0.5)
+        results = torch.library.opcheck(torch.ops.tuplet.attend.default, arguments, raise_exception=True)
+        assert set(results.values()) == {"SUCCESS"}
