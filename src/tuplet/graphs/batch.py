@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,6 +59,16 @@ class GraphBatch:
     @property
     def device(self) -> torch.device:
         return self.col.device
+
+    def to(self, device: torch.device | str) -> GraphBatch:
+        """The same batch on another device."""
+        if torch.device(device) == self.device:
+            return self
+        moved: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            moved[field.name] = value.to(device) if isinstance(value, Tensor) else value
+        return GraphBatch(**moved)
 
     @cached_property
     def n(self) -> Tensor:

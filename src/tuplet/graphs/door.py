@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
+from torch_geometric.data.data import BaseData
 
 from tuplet.errors import InputError, OptionError
-from tuplet.graphs.batch import GraphBatch
+from tuplet.graphs.batch import GraphBatch, offsets, repeat
 from tuplet.graphs.edges import symmetrise, tidy
 from tuplet.graphs.from_networkx import from_networkx, is_networkx
 from tuplet.graphs.graph6 import from_graph6
 
 Undirected = Literal["require", "symmetrise"]
 _KINDS = "a PyG Data or Batch, a networkx graph, a graph6 string, or a list of one of these"
-_CARRIED = ("x", "edge_attr", "edge_label_index", "tuples")
+_INTEGERS = (torch.int64, torch.int32)
 
 
 def read(
@@ -41,19 +43,27 @@ def read(
     if undirected not in ("require", "symmetrise"):
         raise OptionError(f"undirected: expected 'require' or 'symmetrise'; came {undirected!r}")
     if isinstance(graphs, GraphBatch):
-        return graphs
+        if graphs.directed != directed:
+            raise InputError("directed", f"a batch read with directed={directed}", f"directed={graphs.directed}")
+        return graphs if device is None else graphs.to(device)
     batch = _collate(graphs)
-    if device is not None:
-        batch = batch.to(device)
-    edge_index = _check_edge_index(batch.edge_index, "edge_index")
-    sizes, ptr = _sizes(batch)
-    num_nodes = sum(sizes)
-    _check_range(edge_index, ptr, num_nodes, batch)
-    x = _rows(batch.x if "x" in batch else None, "x", num_nodes, "nodes")
-    edge_attr = _rows(batch.edge_attr if "edge_attr" in batch else None, "edge_attr", edge_index.shape[1], "edges")
+    edge_index = _pairs(batch.edge_index, "edge_index")
+    device = edge_index.device if device is None else torch.device(device)
+    edge_index = edge_index.to(device)
+    x = _columns(batch.get("x"), "x")
+    edge_attr = _columns(batch.get("edge_attr"), "edge_attr")
+    sizes = _sizes(batch)
+    _check_sizes(sizes)
+    ptr = offsets(sizes, device)
+    num_nodes, num_edges = sum(sizes), edge_index.shape[1]
+    edges = _counts(batch, "edge_index", num_edges, len(sizes))
+    _check_range(edge_index, "edge_index", ptr, edges)
+    _check_rows(x, "x", num_nodes, sizes, batch, "nodes")
+    _check_rows(edge_attr, "edge_attr", num_edges, edges, batch, "edges")
+    edge_attr = None if edge_attr is None else edge_attr.to(device)
     if not directed and undirected == "symmetrise":
         edge_index, edge_attr = symmetrise(edge_index, edge_attr)
-    rowptr, col, loop, edge_attr = tidy(edge_index, edge_attr, num_nodes, directed)
+    rowptr, col, loop, edge_attr = tidy(edge_index, edge_attr, num_nodes, directed, ptr)
     tuples, tuple_counts = _sample(batch, sizes)
     return GraphBatch(
         sizes=sizes,
@@ -61,50 +71,34 @@ def read(
         rowptr=rowptr,
         col=col,
         loop=loop,
-        x=x,
+        x=None if x is None else x.to(device),
         edge_attr=edge_attr,
         directed=directed,
-        queries=_queries(batch, ptr, num_nodes),
-        tuples=tuples,
+        queries=_queries(batch, ptr),
+        tuples=None if tuples is None else tuples.to(device),
         tuple_counts=tuple_counts,
     )
 
 
-def _collate(graphs: Any) -> Batch:
-    if isinstance(graphs, Batch):
-        return graphs
-    items = [graphs] if isinstance(graphs, (Data, str)) or is_networkx(graphs) else graphs
-    if not isinstance(items, Iterable):
-        raise InputError("graphs", _KINDS, type(graphs).__name__)
-    data = [_as_data(item) for item in items]
+def _collate(graphs: Any) -> Data:
+    """One PyG object that holds all graphs."""
+    one = isinstance(graphs, (str, bytes, BaseData, Tensor, Mapping)) or is_networkx(graphs)
+    if one or not isinstance(graphs, Iterable):
+        return as_data(graphs)
+    data = [as_data(item) for item in graphs]
     if not data:
         raise InputError("graphs", "at least one graph", "an empty list")
-    for field in _CARRIED:
-        missing = [number for number, item in enumerate(data) if field not in item or item[field] is None]
-        if missing and len(missing) < len(data):
-            raise InputError(field, "in every graph of a list or in none", f"none in graph {missing[0]}")
-    for number, item in enumerate(data):
-        _check_edge_index(item.edge_index, f"edge_index of graph {number}" if len(data) > 1 else "edge_index")
-    kept = [
-        Data(
-            num_nodes=item.num_nodes,
-            edge_index=item.edge_index,
-            **{f: item[f] for f in _CARRIED if item.get(f) is not None},
-        )
-        for item in data
-    ]
-    for item in kept:
-        if "tuples" in item:
-            item.num_tuples = len(item.tuples)
+    kept = [_fields(item, number) for number, item in enumerate(data)]
+    _fill_edgeless(kept)
+    for field in ("x", "edge_attr", "edge_label_index", "tuples"):
+        _check_alike(field, [item.get(field) for item in kept])
     try:
-        return Batch.from_data_list(kept)
-    except (RuntimeError, TypeError) as error:
-        raise InputError(
-            "graphs", "features of one width and type in all graphs", str(error).splitlines()[0]
-        ) from error
+        return Batch.from_data_list([Data(**{k: v for k, v in item.items() if v is not None}) for item in kept])
+    except RuntimeError as error:
+        raise InputError("graphs", "graphs that can be joined", str(error).splitlines()[0]) from error
 
 
-def _as_data(graph: Any) -> Data:
+def as_data(graph: Any) -> Data:
     if isinstance(graph, Data):
         return graph
     if isinstance(graph, str):
@@ -114,101 +108,175 @@ def _as_data(graph: Any) -> Data:
     raise InputError("graphs", _KINDS, type(graph).__name__)
 
 
-def _check_edge_index(edge_index: Any, field: str) -> Tensor:
-    if not isinstance(edge_index, Tensor):
-        raise InputError(field, "a tensor of shape (2, E)", "None" if edge_index is None else type(edge_index).__name__)
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise InputError(field, "shape (2, E)", f"shape {tuple(edge_index.shape)}")
-    if edge_index.dtype not in (torch.int64, torch.int32):
-        raise InputError(field, "torch.int64", str(edge_index.dtype))
-    return edge_index.long()
+def _fields(item: Data, number: int) -> dict[str, Any]:
+    """What is kept of one graph of a list, in the form in which graphs can be joined."""
+    where = f" in graph {number}"
+    fields: dict[str, Any] = {"edge_index": _pairs(item.edge_index, "edge_index", where)}
+    for field in ("x", "edge_attr"):
+        fields[field] = _columns(item.get(field), field, where)
+    fields["tuples"] = _tuples(item.get("tuples"), where)
+    if item.get("edge_label_index") is not None:
+        fields["edge_label_index"] = _pairs(item.edge_label_index, "edge_label_index", where)
+    sizes = _sizes(item)
+    if len(sizes) != 1:
+        raise InputError("graphs", "one graph in every item of a list", f"{len(sizes)} graphs in item {number}")
+    return {**fields, "num_nodes": sizes[0]}
 
 
-def _sizes(batch: Batch) -> tuple[tuple[int, ...], Tensor]:
-    ptr = batch.ptr if "ptr" in batch else None
-    if ptr is None:
-        ptr = torch.tensor([0, batch.num_nodes], device=batch.edge_index.device)
-    bounds = ptr.tolist()
-    sizes = tuple(end - start for start, end in pairwise(bounds))
+def _fill_edgeless(items: list[dict[str, Any]]) -> None:
+    """Give graphs without edges the empty ``edge_attr`` that goes with the other graphs of their list."""
+    like = next((item["edge_attr"] for item in items if item["edge_attr"] is not None), None)
+    for item in items:
+        if like is not None and item["edge_attr"] is None and item["edge_index"].shape[1] == 0:
+            item["edge_attr"] = like[:0]
+
+
+def _check_alike(field: str, values: list[Tensor | None]) -> None:
+    """Refuse a list of graphs of which only some have the field, or which have it in several widths."""
+    missing = [number for number, value in enumerate(values) if value is None]
+    if missing and len(missing) < len(values):
+        raise InputError(field, "in every graph of a list or in none", f"none in graph {missing[0]}")
+    widths = [] if missing or field == "edge_label_index" else [value.shape[1] for value in values if value is not None]
+    for number, width in enumerate(widths):
+        if width != widths[0]:
+            raise InputError(field, f"{widths[0]} columns, as in graph 0", f"{width} in graph {number}")
+
+
+def _pairs(index: Any, field: str, where: str = "") -> Tensor:
+    if not isinstance(index, Tensor):
+        came = "None" if index is None else type(index).__name__
+        raise InputError(field, "a tensor of shape (2, E)", came + where)
+    if index.dim() != 2 or index.shape[0] != 2:
+        raise InputError(field, "shape (2, E)", f"shape {tuple(index.shape)}{where}")
+    if index.dtype not in _INTEGERS:
+        raise InputError(field, "torch.int64 or torch.int32", f"{index.dtype}{where}")
+    return (index.as_tensor() if isinstance(index, EdgeIndex) else index).long()
+
+
+def _columns(features: Any, field: str, where: str = "") -> Tensor | None:
+    """Features as (rows, columns); whole numbers as int64."""
+    if features is None:
+        return None
+    if not isinstance(features, Tensor) or features.layout != torch.strided:
+        raise InputError(field, "a dense tensor", type(features).__name__ + where)
+    if features.dim() not in (1, 2):
+        raise InputError(field, "shape (rows,) or (rows, columns)", f"shape {tuple(features.shape)}{where}")
+    if features.is_complex():
+        raise InputError(field, "real or integer numbers", f"{features.dtype}{where}")
+    features = features[:, None] if features.dim() == 1 else features
+    return features if features.is_floating_point() else features.long()
+
+
+def _tuples(tuples: Any, where: str = "") -> Tensor | None:
+    if tuples is None:
+        return None
+    expected = "an integer tensor of shape (S, k)"
+    if not isinstance(tuples, Tensor):
+        raise InputError("tuples", expected, type(tuples).__name__ + where)
+    if tuples.dim() != 2 or tuples.shape[1] == 0 or tuples.dtype not in _INTEGERS:
+        raise InputError("tuples", expected, f"{tuples.dtype} of shape {tuple(tuples.shape)}{where}")
+    return tuples.long()
+
+
+def _sizes(data: Data) -> tuple[int, ...]:
+    """Nodes of each graph: by ``ptr`` of a Batch, else by a hand-made ``batch`` vector, else one graph."""
+    if data.get("ptr") is not None:
+        return tuple(end - start for start, end in pairwise(data.ptr.tolist()))
+    if data.get("batch") is not None:
+        return _sizes_by_vector(data.batch)
+    return (data.num_nodes or 0,)
+
+
+def _check_sizes(sizes: tuple[int, ...]) -> None:
     if not sizes:
         raise InputError("batch", "at least one graph", "an empty batch")
     for number, n in enumerate(sizes):
         if n < 1:
             raise InputError("num_nodes", "at least one node in every graph", f"n = {n} in graph {number}")
-    return sizes, ptr.to(batch.edge_index.device)
 
 
-def _check_range(edge_index: Tensor, ptr: Tensor, num_nodes: int, batch: Batch) -> None:
-    if edge_index.numel() == 0:
+def _sizes_by_vector(batch: Any) -> tuple[int, ...]:
+    expected = "the graph number 0, 1, .. of each node, in increasing order"
+    if not isinstance(batch, Tensor) or batch.dim() != 1 or batch.dtype not in _INTEGERS:
+        shape = f" {batch.dtype} of shape {tuple(batch.shape)}" if isinstance(batch, Tensor) else ""
+        raise InputError("batch", expected, type(batch).__name__ + shape)
+    if batch.numel() == 0:
+        return ()
+    if int(batch[0]) < 0 or bool((batch.diff() < 0).any()):
+        raise InputError("batch", expected, "negative or decreasing numbers")
+    return tuple(torch.bincount(batch).tolist())
+
+
+def _counts(data: Data, field: str, rows: int, graphs: int) -> tuple[int, ...] | None:
+    """Rows that each graph had when PyG collated the field; None if it did not, or the field was replaced since."""
+    slices = (getattr(data, "_slice_dict", None) or {}).get(field)
+    if not isinstance(slices, Tensor) or len(slices) != graphs + 1 or int(slices[-1]) != rows:
+        return None
+    return tuple(slices.diff().tolist())
+
+
+def _check_range(index: Tensor, field: str, ptr: Tensor, counts: tuple[int, ...] | None) -> None:
+    """Refuse pairs that leave their graph. PyG shifts indices when it collates: only ``counts`` tell whose pair it was."""
+    if index.numel() == 0:
         return
-    graph = _graph_of(edge_index[0].clamp(0, num_nodes - 1), ptr)
-    slices = getattr(batch, "_slice_dict", {}).get("edge_index")
-    if slices is not None:  # PyG shifts indices when it collates: only the slices tell whose edge it was
-        edges = torch.arange(edge_index.shape[1], device=edge_index.device)
-        graph = torch.searchsorted(slices.to(edge_index.device), edges, right=True) - 1
+    by_node = torch.searchsorted(ptr, index.contiguous(), right=True) - 1
+    graph = by_node[0].clamp(0, len(ptr) - 2)
+    if counts is not None:
+        graphs = torch.arange(len(counts), device=index.device)
+        graph = repeat(graphs, torch.tensor(counts, device=index.device), index.shape[1])
     first, end = ptr[graph], ptr[graph + 1]
-    outside = ((edge_index < first) | (edge_index >= end)).any(0)
-    if bool(outside.any()):
-        edge = int(outside.nonzero()[0])
-        number, n = int(graph[edge]), int(end[edge] - first[edge])
-        u, v = (edge_index[:, edge] - first[edge]).tolist()
-        raise InputError("edge_index", f"node numbers 0..{n - 1} in graph {number} (n = {n})", f"the edge ({u}, {v})")
+    outside = ((index < first) | (index >= end)).any(0)
+    if not bool(outside.any()):
+        return
+    pair = int(outside.nonzero()[0])
+    n = int(end[pair] - first[pair])
+    u, v = (index[:, pair] - first[pair]).tolist()
+    other_graph = int(by_node[0, pair]) == int(by_node[1, pair]) and 0 <= int(by_node[0, pair]) < len(ptr) - 1
+    raise InputError(
+        field,
+        f"node numbers 0..{n - 1} in graph {int(graph[pair])} (n = {n})",
+        f"the pair ({u}, {v})",
+        f"If {field} was replaced after the graphs were collated, collate them again." if other_graph else "",
+    )
 
 
-def _graph_of(nodes: Tensor, ptr: Tensor) -> Tensor:
-    return torch.searchsorted(ptr, nodes.contiguous(), right=True) - 1
-
-
-def _rows(features: Any, field: str, rows: int, what: str) -> Tensor | None:
+def _check_rows(
+    features: Tensor | None, field: str, rows: int, counts: Sequence[int] | None, batch: Data, what: str
+) -> None:
     if features is None:
-        return None
-    if not isinstance(features, Tensor):
-        raise InputError(field, "a tensor", type(features).__name__)
-    if features.dim() not in (1, 2):
-        raise InputError(field, f"shape ({rows},) or ({rows}, c)", f"shape {tuple(features.shape)}")
-    if features.shape[0] != rows:
-        raise InputError(field, f"{rows} rows, one for each of the {what}", f"{features.shape[0]} rows")
-    if features.is_complex():
-        raise InputError(field, "real or integer numbers", str(features.dtype))
+        return
+    if len(features) != rows:
+        raise InputError(field, f"{rows} rows, one for each of the {what}", f"{len(features)} rows")
+    own = None if counts is None else _counts(batch, field, rows, len(counts))
+    for number, (wanted, came) in enumerate(zip(counts or (), own or (), strict=False)):
+        if came != wanted:
+            raise InputError(field, f"{wanted} rows in graph {number}, one for each of its {what}", f"{came} rows")
     if features.is_floating_point() and not bool(torch.isfinite(features).all()):
-        row = int((~torch.isfinite(features.reshape(rows, -1))).any(1).nonzero()[0])
+        row = int((~torch.isfinite(features)).any(1).nonzero()[0])
         raise InputError(field, "finite numbers", f"NaN or infinity in row {row}")
-    return features.reshape(rows, -1)
 
 
-def _queries(batch: Batch, ptr: Tensor, num_nodes: int) -> Tensor | None:
-    if "edge_label_index" not in batch or batch.edge_label_index is None:
+def _queries(batch: Data, ptr: Tensor) -> Tensor | None:
+    if batch.get("edge_label_index") is None:
         return None
-    queries = _check_edge_index(batch.edge_label_index, "edge_label_index")
-    if queries.numel() == 0:
-        return queries
-    if int(queries.min()) < 0 or int(queries.max()) >= num_nodes:
-        raise InputError(
-            "edge_label_index", f"node numbers 0..{num_nodes - 1}", f"{int(queries.min())}..{int(queries.max())}"
-        )
-    graphs = _graph_of(queries, ptr)
-    if bool((graphs[0] != graphs[1]).any()):
-        pair = int((graphs[0] != graphs[1]).nonzero()[0])
-        raise InputError("edge_label_index", "both nodes of a pair in one graph", f"pair {pair} joins two graphs")
+    queries = _pairs(batch.edge_label_index, "edge_label_index").to(ptr.device)
+    counts = _counts(batch, "edge_label_index", queries.shape[1], len(ptr) - 1)
+    _check_range(queries, "edge_label_index", ptr, counts)
     return queries
 
 
-def _sample(batch: Batch, sizes: tuple[int, ...]) -> tuple[Tensor | None, tuple[int, ...] | None]:
-    if "tuples" not in batch or batch.tuples is None:
+def _sample(batch: Data, sizes: tuple[int, ...]) -> tuple[Tensor | None, tuple[int, ...] | None]:
+    tuples = _tuples(batch.get("tuples"))
+    if tuples is None:
         return None, None
-    tuples = batch.tuples
-    if not isinstance(tuples, Tensor) or tuples.dim() != 2 or tuples.dtype not in (torch.int64, torch.int32):
-        raise InputError(
-            "tuples", "an integer tensor of shape (S, k)", str(getattr(tuples, "shape", type(tuples).__name__))
-        )
-    if "num_tuples" in batch:
+    collated = _counts(batch, "tuples", len(tuples), len(sizes))
+    if batch.get("num_tuples") is not None:
         counts = tuple(torch.as_tensor(batch.num_tuples).reshape(-1).tolist())
-    elif "tuples" in getattr(batch, "_slice_dict", {}):
-        counts = tuple(batch._slice_dict["tuples"].diff().tolist())
     else:
-        counts = (len(tuples),) if len(sizes) == 1 else ()
-    if len(counts) != len(sizes) or sum(counts) != len(tuples):
-        raise InputError("num_tuples", f"{len(sizes)} counts that sum to {len(tuples)}", f"{counts}")
+        counts = collated or ((len(tuples),) if len(sizes) == 1 else ())
+    if len(counts) != len(sizes) or sum(counts) != len(tuples) or (collated or counts) != counts:
+        expected = f"{len(sizes)} counts that sum to {len(tuples)}" if collated is None else f"{collated}"
+        raise InputError("num_tuples", f"{expected}, the tuples of each graph", f"{counts}")
     n = torch.tensor(sizes, device=tuples.device).repeat_interleave(torch.tensor(counts, device=tuples.device))
     outside = ((tuples < 0) | (tuples >= n[:, None])).any(1)
     if bool(outside.any()):
@@ -216,4 +284,4 @@ def _sample(batch: Batch, sizes: tuple[int, ...]) -> tuple[Tensor | None, tuple[
         raise InputError(
             "tuples", f"node numbers 0..{int(n[row]) - 1} of the tuple's own graph", f"{tuples[row].tolist()}"
         )
-    return tuples.long(), counts
+    return tuples, counts

@@ -15,9 +15,9 @@ def symmetrise(edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Te
 
 
 def tidy(
-    edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int, directed: bool
+    edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int, directed: bool, ptr: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Compressed sparse rows of a checked edge list.
+    """Compressed sparse rows of a checked edge list; ``ptr`` (G+1,) lets errors name the graph of an edge.
 
     Returns:
         ``rowptr`` (N+1,), ``col`` (E,), ``loop`` (N,) and ``edge_attr`` (E + loops, c), as ``GraphBatch`` describes them.
@@ -28,7 +28,7 @@ def tidy(
     first = torch.ones_like(code, dtype=torch.bool)
     first[1:] = code[1:] != code[:-1]
     if edge_attr is not None:
-        _refuse_unequal_duplicates(code, edge_attr, first, num_nodes)
+        _refuse_unequal_duplicates(code, edge_attr, first, num_nodes, ptr)
         edge_attr = edge_attr[first]
     code = code[first]
     row, col = code // num_nodes, code % num_nodes
@@ -40,24 +40,36 @@ def tidy(
     if edge_attr is not None:
         edge_attr = torch.cat([edge_attr[~is_loop], edge_attr[is_loop]])
     if not directed:
-        _refuse_asymmetry(row, col, code, edge_attr, num_nodes)
+        _refuse_asymmetry(row, col, code, edge_attr, num_nodes, ptr)
     rowptr = torch.zeros(num_nodes + 1, dtype=torch.long, device=code.device)
     rowptr[1:] = torch.bincount(row, minlength=num_nodes).cumsum(0)
     return rowptr, col, loop, edge_attr
 
 
-def _refuse_unequal_duplicates(code: Tensor, edge_attr: Tensor, first: Tensor, num_nodes: int) -> None:
+def _name(u: int, v: int, ptr: Tensor | None) -> str:
+    """The edge with the node numbers of its own graph, and which graph that is if there are several."""
+    if ptr is None or len(ptr) == 2:
+        return f"({u}, {v})"
+    graph = int(torch.searchsorted(ptr, u, right=True)) - 1
+    return f"({u - int(ptr[graph])}, {v - int(ptr[graph])}) of graph {graph}"
+
+
+def _refuse_unequal_duplicates(
+    code: Tensor, edge_attr: Tensor, first: Tensor, num_nodes: int, ptr: Tensor | None
+) -> None:
     unequal = ~first[1:] & (edge_attr[1:] != edge_attr[:-1]).any(1)
     if bool(unequal.any()):
         edge = int(code[int(unequal.nonzero()[0]) + 1])
         raise InputError(
             "edge_attr",
             "equal features for repeated edges",
-            f"the edge ({edge // num_nodes}, {edge % num_nodes}) twice with different ones",
+            f"the edge {_name(edge // num_nodes, edge % num_nodes, ptr)} twice with different ones",
         )
 
 
-def _refuse_asymmetry(row: Tensor, col: Tensor, code: Tensor, edge_attr: Tensor | None, num_nodes: int) -> None:
+def _refuse_asymmetry(
+    row: Tensor, col: Tensor, code: Tensor, edge_attr: Tensor | None, num_nodes: int, ptr: Tensor | None
+) -> None:
     if code.numel() == 0:
         return
     reverse = col * num_nodes + row
@@ -68,7 +80,7 @@ def _refuse_asymmetry(row: Tensor, col: Tensor, code: Tensor, edge_attr: Tensor 
         raise InputError(
             "edge_index",
             "both directions of every edge of an undirected graph",
-            f"({int(row[edge])}, {int(col[edge])}) without its reverse ({int(missing.sum())} such edges)",
+            f"{_name(int(row[edge]), int(col[edge]), ptr)} without its reverse ({int(missing.sum())} such edges)",
             "Pass undirected='symmetrise' to add the reverses, or directed=True to keep the direction.",
         )
     if edge_attr is None:
@@ -79,6 +91,6 @@ def _refuse_asymmetry(row: Tensor, col: Tensor, code: Tensor, edge_attr: Tensor 
         raise InputError(
             "edge_attr",
             "equal features in both directions of an undirected edge",
-            f"different ones for ({int(row[edge])}, {int(col[edge])}) and its reverse",
+            f"different ones for {_name(int(row[edge]), int(col[edge]), ptr)} and its reverse",
             "Pass directed=True to keep both.",
         )

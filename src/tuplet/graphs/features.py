@@ -29,10 +29,10 @@ class Features:
         option = "node" if field == "x" else "edge"
         if types is not None and dim is not None:
             raise OptionError(f"{option}_types and {option}_dim: expected at most one of them; came both")
-        columns = (types,) if isinstance(types, int) else None if types is None else tuple(types)
-        if columns is not None and (not columns or any(not isinstance(c, int) or c < 1 for c in columns)):
+        columns = tuple(types) if isinstance(types, (list, tuple)) else None if types is None else (types,)
+        if columns is not None and not (columns and all(map(_is_positive, columns))):
             raise OptionError(f"{option}_types: expected a positive int or a list of them; came {types!r}")
-        if dim is not None and (not isinstance(dim, int) or dim < 1):
+        if dim is not None and not _is_positive(dim):
             raise OptionError(f"{option}_dim: expected a positive int; came {dim!r}")
         return cls(field, columns, dim)
 
@@ -55,7 +55,13 @@ class Features:
             return
         if values.is_floating_point():
             raise InputError(self.field, f"integers, since {option}_types was given", str(values.dtype))
-        for column, count in enumerate(self.types):
-            if rows and (int(values[:, column].min()) < 0 or int(values[:, column].max()) >= count):
-                low, high = int(values[:, column].min()), int(values[:, column].max())
+        if len(values) == 0:
+            return
+        bounds = zip(self.types, values.amin(0).tolist(), values.amax(0).tolist(), strict=True)
+        for column, (count, low, high) in enumerate(bounds):
+            if low < 0 or high >= count:
                 raise InputError(self.field, f"values 0..{count - 1} in column {column}", f"values {low}..{high}")
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

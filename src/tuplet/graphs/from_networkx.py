@@ -42,5 +42,5 @@ def _column(field: str, values: list[Any]) -> torch.Tensor | None:
         raise InputError(field, f"a value for all {len(values)} or for none", f"{missing} without one")
     try:
         return torch.from_numpy(np.stack([np.asarray(value) for value in values]))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(field, "numbers of one shape and type", str(error)) from error

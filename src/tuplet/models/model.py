@@ -85,7 +85,7 @@ class Transformer(nn.Module):
         config = self.config
         graph = read(batch, undirected=config.undirected, directed=config.directed, device=self.device)
         config.node_features.check(graph.x, graph.num_nodes)
-        config.edge_features.check(graph.edge_attr, 0 if graph.edge_attr is None else len(graph.edge_attr))
+        config.edge_features.check(graph.edge_attr, graph.num_edges + int((graph.loop >= 0).sum()))
         for field, features, values in (
             ("x", config.node_features, graph.x),
             ("edge_attr", config.edge_features, graph.edge_attr),

@@ -155,16 +155,16 @@ def _unknown(name: str, why: str) -> ModelNameError:
 
 
 def known_names(like: str = "A2") -> list[str]:
-    """One name of every kind, at the orders that ``like`` mentions (order 2 if it mentions none)."""
-    orders = [int(order) for order in re.findall(r"\d+", like)[:2]] or [2]
+    """One name of every kind, at the order or the two orders that ``like`` mentions (order 2 if it mentions none)."""
+    orders = [max(1, min(int(order), 9)) for order in re.findall(r"\d+", like)[:2]] or [2]
+    cross = f"A{orders[0]},{orders[1] if len(orders) > 1 else orders[0] + 1}"
+    crosses = [cross, f"{cross}^Ngbh", f"{cross}(connected)^Ngbh"]
+    if re.match(r"A\d+,", like):
+        return crosses
     names: list[str] = []
-    for k in {max(1, min(order, 9)) for order in (orders[0], 2)}:
-        for sample in ("", "(connected)", "(random:4096)"):
-            base = f"A{k}{sample}"
-            kernels = [f"{base}-{kernel}" for kernel in KERNELS]
-            patterns = [
-                f"{base}^{pattern}" for pattern in ("Ngbh", "Ngbh+", "LN", "VT", "LN+VT", "Ngbh+VT", "Ngbh++VT")
-            ]
-            names += [base, f"{base}+index", f"{base}+basis", *kernels, *patterns]
-        names += [f"A{k},{k + 1}", f"A{k},{k + 1}^Ngbh"]
-    return names
+    for sample in ("", "(connected)", "(random:4096)"):
+        base = f"A{orders[0]}{sample}"
+        kernels = [f"{base}-{kernel}" for kernel in KERNELS]
+        patterns = [f"{base}^{pattern}" for pattern in ("Ngbh", "Ngbh+", "LN", "VT", "LN+VT", "Ngbh+VT", "Ngbh++VT")]
+        names += [base, f"{base}+index", f"{base}+basis", *kernels, *patterns]
+    return names + crosses

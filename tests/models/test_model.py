@@ -1,0 +1,188 @@
+"""The model as a whole: shapes, devices and precisions, compiling, explaining, odd graphs."""
+
+import itertools
+
+import networkx as nx
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from zoo import NAMES, TASKS, build
+
+import tuplet
+from tuplet.errors import InputError
+from tuplet.graphs.graph6 import from_graph6
+from tuplet.models.attention import heads_of_groups
+
+ODD = ("@", "A?", "D??", "C~", "DDW", "F?B~w")  # one node, no edges, complete, a path, a star with isolated nodes
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("task", TASKS)
+def test_output_shape_and_finite_gradients_on_odd_graphs(name, task):
+    """Graphs (or nodes, or pairs) by outputs, in training mode, alone and together; every parameter is used."""
+    model = build(name, task, node_types=None, edge_types=None).float().train()
+    graphs = [from_graph6(text) for text in ODD]
+    for graph in graphs:
+        graph.edge_label_index = torch.tensor([[0, graph.num_nodes - 1], [graph.num_nodes - 1, 0]])
+    for batch in ([graph] for graph in graphs):
+        assert torch.isfinite(model(batch)).all()
+    output = model(graphs)
+    rows = {"graph": len(graphs), "node": sum(g.num_nodes for g in graphs), "edge": 2 * len(graphs)}[task]
+    assert output.shape == (rows, 2)
+    output.sum().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_has_no_nan(name, dtype):
+    model = build(name, node_types=None, edge_types=None, norm="layer").to(dtype)
+    output = model(list(ODD))
+    assert output.dtype == dtype
+    assert torch.isfinite(output).all()
+    output.float().square().mean().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("name", ["A2^LN+VT", "A2-Performer", "A3^Ngbh+"])
+def test_autocast(name):
+    model = build(name, node_types=None, edge_types=None).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = model(list(ODD))
+    output.float().sum().backward()
+    assert torch.isfinite(output).all()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prepared_forward_compiles_in_one_graph(name):
+    """fullgraph=True, forward and backward, with the result of the plain call."""
+    torch._dynamo.reset()
+    model = build(name, "node", node_types=None, edge_types=None)
+    prepared = model.prepare(["DDW", "CF"])
+    expected = model(prepared)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    output = compiled(prepared)
+    torch.testing.assert_close(output, expected)
+    output.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_inductor_compiles_it_too():
+    torch._dynamo.reset()
+    model = build("A2^LN+VT", node_types=None, edge_types=None)
+    prepared = model.prepare(["DDW", "CF"])
+    torch.testing.assert_close(torch.compile(model, fullgraph=True)(prepared), model(prepared))
+
+
+def test_a_forward_alters_neither_batch_nor_prepared():
+    data = [Data(x=torch.tensor([0, 1, 2]), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), edge_attr=torch.tensor([0, 0, 1, 1]))]
+    batch = Batch.from_data_list(data)
+    before = {key: value.clone() for key, value in batch.to_dict().items() if isinstance(value, torch.Tensor)}
+    model = build("A2^LN")
+    prepared = model.prepare(batch)
+    first, second = model(prepared), model(prepared)
+    assert torch.equal(first, second)
+    assert torch.equal(model(batch), first)
+    assert batch.to_dict().keys() == before.keys() | {"edge_attr", "x"}
+    assert all(torch.equal(batch[key], value) for key, value in before.items())
+
+
+def test_inputs_of_every_kind_are_one_graph():
+    model = build("A2^LN", node_types=None, edge_types=None)
+    graph = nx.path_graph(4)
+    text = nx.to_graph6_bytes(graph, header=False).decode().strip()
+    outputs = [model(each) for each in (graph, text, from_graph6(text), [graph], Batch.from_data_list([from_graph6(text)]))]
+    assert all(torch.equal(output, outputs[0]) for output in outputs)
+
+
+def test_features_that_nobody_reads_are_announced():
+    with pytest.warns(UserWarning, match="x is ignored"):
+        build("A1", node_types=None, edge_types=None)(Data(x=torch.zeros(2, 1), edge_index=torch.empty(2, 0, dtype=torch.long)))
+
+
+def test_an_edge_task_asks_for_its_pairs():
+    with pytest.raises(InputError, match="edge_label_index"):
+        build("A2^LN", "edge", node_types=None, edge_types=None)("DDW")
+
+
+def test_real_and_several_categorical_features():
+    graph = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 0]]), edge_attr=torch.tensor([[1, 2], [1, 2]]))
+    model = build("A2^Ngbh", node_types=None, node_dim=4, edge_types=[2, 3])
+    base = model(graph)
+    graph.x[0, 0] += 1
+    moved = model(graph)
+    graph.edge_attr[:, 1] = 0
+    assert not torch.allclose(base, moved)
+    assert not torch.allclose(moved, model(graph))
+
+
+def test_a_self_loop_and_its_features_count():
+    def graph(loops, kind):
+        edges = [(0, 1), (1, 0)] + [(0, 0)] * loops
+        return Data(edge_index=torch.tensor(edges).t(), edge_attr=torch.tensor([0, 0] + [kind] * loops), num_nodes=2)
+
+    model = build("A2^LN", node_types=None)
+    plain, loop, other = (model(graph(*case)) for case in ((0, 0), (1, 0), (1, 1)))
+    assert not torch.allclose(plain, loop)
+    assert not torch.allclose(loop, other)
+
+
+def test_heads_are_dealt_round_robin():
+    assert heads_of_groups(5, 2) == [3, 2]
+    assert heads_of_groups(3, 3) == [1, 1, 1]
+    model = build("A3^LN", heads=4, node_types=None, edge_types=None)
+    assert [group.heads for group in model.explain("CF").groups] == [(0, 3), (1,), (2,)]
+
+
+@pytest.mark.parametrize("softmax", ["groups", "joint"])
+@pytest.mark.parametrize("name", ["A2", "A2+basis", "A2^Ngbh+", "A2^LN", "A2^LN+VT", "A2-Performer", "A1,2^Ngbh", "A3(connected)^LN"])
+def test_explain_gives_the_weights_that_the_layer_used(name, softmax):
+    """Weights sum to one over the keys of each softmax, and name the tuples they belong to."""
+    model = build(name, node_types=None, edge_types=None, softmax=softmax)
+    explanation = model.explain(["CF", "A?"], layer=1)
+    queries = len(explanation.queries)
+    sums = {}
+    for number, group in enumerate(explanation.groups):
+        assert group.weight.shape == (len(group.query), len(group.heads))
+        slot = sums.setdefault("all" if softmax == "joint" else number, torch.zeros(queries, len(group.heads), dtype=torch.float64))
+        slot.index_add_(0, group.query, group.weight)
+        for query, key in zip(group.query.tolist(), group.key.tolist(), strict=True):
+            assert explanation.queries[query][0] == group.keys[key][0]
+    for total in sums.values():
+        assert ((total - 1).abs() < 1e-9).logical_or(total == 0).all()
+
+
+def test_explain_reads_as_the_definition():
+    model = build("A2^LN", node_types=None, edge_types=None, heads=2, dim=8)
+    explanation = model.explain(nx.path_graph(3), layer=0)
+    assert explanation.queries == [(0, pair) for pair in itertools.product(range(3), repeat=2)]
+    looked_at = {(group, key[1]) for group, _, key, _ in explanation.of((0, (1, 2)))}
+    assert looked_at == {("LocalNeighbour 0", (0, 2)), ("LocalNeighbour 0", (2, 2)), ("LocalNeighbour 1", (1, 1))}
+
+
+def test_redrawing_random_features_changes_the_estimate_and_nothing_else():
+    model = build("A2-Performer", node_types=None, edge_types=None)
+    before = model("DDW")
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    model.redraw_features(torch.Generator().manual_seed(5))
+    changed = [name for name, value in model.state_dict().items() if not torch.equal(value, state[name])]
+    assert changed
+    assert all(name.endswith("directions") for name in changed)
+    assert not torch.allclose(before, model("DDW"))
+
+
+def test_more_random_features_come_closer_to_softmax():
+    """FAVOR+ is an unbiased estimate of the softmax kernel: its error falls as features grow."""
+    softmax = build("A2", node_types=None, edge_types=None, depth=1)
+    errors = []
+    for features in (8, 4096):
+        torch.manual_seed(0)
+        model = tuplet.build("A2-Performer", features=features, **{k: getattr(softmax.config, k) for k in ("dim", "depth", "heads", "outputs")})
+        model = model.double().eval()
+        model.load_state_dict({**model.state_dict(), **softmax.state_dict()})
+        errors.append((model("F?B~w") - softmax("F?B~w")).abs().max().item())
+    assert errors[1] < errors[0] / 3
+    assert errors[1] < 0.02

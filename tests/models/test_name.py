@@ -1,0 +1,125 @@
+"""The parser of model names and the options of build."""
+
+import pytest
+
+import tuplet
+from tuplet.errors import ModelNameError, OptionError
+from tuplet.models import Choices, known_names, parse
+
+PARSED = {
+    "A1": Choices((1,)),
+    "A7": Choices((7,)),
+    "A2+index": Choices((2,), index=True),
+    "A2+basis": Choices((2,), basis=True),
+    "A2-Performer": Choices((2,), kernel="performer"),
+    "A2-Linear": Choices((2,), kernel="linear"),
+    "A2-ReLU": Choices((2,), kernel="relu"),
+    "A2^Ngbh": Choices((2,), patterns=("Ngbh",)),
+    "A2^Ngbh+": Choices((2,), patterns=("Ngbh+",)),
+    "A3^LN": Choices((3,), patterns=("LN",)),
+    "A2^VT": Choices((2,), patterns=("VT",)),
+    "A2^LN+VT": Choices((2,), patterns=("LN", "VT")),
+    "A2^Ngbh+VT": Choices((2,), patterns=("Ngbh", "VT")),
+    "A2^Ngbh++VT": Choices((2,), patterns=("Ngbh+", "VT")),
+    "A2^Ngbh++VT+scale": Choices((2,), patterns=("Ngbh+", "VT"), relation="scale"),
+    "A2^VT+Ngbh+": Choices((2,), patterns=("VT", "Ngbh+")),
+    "A2^Ngbh+scale": Choices((2,), patterns=("Ngbh",), relation="scale"),
+    "A2^Ngbh++reweight": Choices((2,), patterns=("Ngbh+",), relation="reweight"),
+    "A1,2": Choices((1, 2)),
+    "A1,2^Ngbh": Choices((1, 2), patterns=("Ngbh",)),
+    "A3(connected)": Choices((3,), "connected"),
+    "A3(random:4096)": Choices((3,), "random", 4096),
+    "A3(connected)^LN": Choices((3,), "connected", patterns=("LN",)),
+    "A3(random:5)-ReLU^LN+VT+index": Choices((3,), "random", 5, "relu", ("LN", "VT"), None, True),
+}
+
+
+@pytest.mark.parametrize("name", PARSED)
+def test_names_mean_what_the_paper_says(name):
+    assert parse(name) == PARSED[name]
+    assert str(parse(name)) == name
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_every_known_name_builds_at_any_order(order):
+    for name in known_names(f"A{order}"):
+        assert str(tuplet.build(name, dim=24, depth=1, heads=6).config.choices) == name
+
+
+WRONG = {
+    "": "A2",
+    "A": "A2",
+    "B2": "A2",
+    "A0": "A1",
+    "A2^NL": "A2^LN",
+    "A2^Neighbor": "A2^",
+    "A2-performer": "A2-Performer",
+    "A2^LN+VS": "A2^LN+VT",
+    "A2^LN^VT": "A2^LN+VT",
+    "A2+LN": "A2",
+    "A2^LN+": "A2^LN",
+    "A2^LN+LN": "A2^LN",
+    "A2^Ngbh+++VT": "A2^Ngbh++VT",
+    "A2(conected)": "A2(connected)",
+    "A2(random)": "A2(random:4096)",
+    "A2(random:0)": "A2(random:4096)",
+    "A2+bias": "A2+basis",
+    "A2^LN+basis": "A2+basis",
+    "A2^Ngbh+scale+bias": "A2^Ngbh",
+    "A1,2^LN": "A1,2^Ngbh",
+    "A2 ^LN": "A2^LN",
+    "a2^ln": "A2",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_name_gets_the_grammar_and_the_nearest_valid_name(name):
+    with pytest.raises(ModelNameError) as error:
+        tuplet.build(name)
+    message = str(error.value)
+    assert "name    := base" in message
+    assert f"Did you mean '{WRONG[name]}" in message
+    parse(message.split("Did you mean '")[1].split("'")[0])
+
+
+def test_simplicial_names_are_named_as_such():
+    with pytest.raises(ModelNameError, match="simplicial"):
+        tuplet.build("AS0:1^SN+VS")
+
+
+WRONG_OPTIONS = [
+    ({"dim": 10, "heads": 4}, "heads: expected a divisor of dim = 10"),
+    ({"heads": 1}, "heads >= 2"),
+    ({"dim": 0}, "dim: expected a positive int"),
+    ({"depth": 1.5}, "depth: expected a positive int"),
+    ({"task": "graphs"}, "task: expected one of 'graph'"),
+    ({"dropout": 1.0}, "dropout: expected a number"),
+    ({"node_types": 3, "node_dim": 2}, "node_types and node_dim"),
+    ({"node_types": []}, "node_types"),
+    ({"edge_dim": -1}, "edge_dim"),
+    ({"softmax": "both"}, "softmax: expected one of"),
+    ({"relation": "factor"}, "relation: expected one of"),
+    ({"widht": 3}, "widht: no such option"),
+    ({"haeds": 3}, "did you mean heads"),
+]
+
+
+@pytest.mark.parametrize("options, message", WRONG_OPTIONS, ids=str)
+def test_wrong_options_are_refused_by_name(options, message):
+    with pytest.raises(OptionError) as error:
+        tuplet.build("A2^LN", **options)
+    assert message in str(error.value)
+
+
+def test_contradicting_relations_are_refused():
+    with pytest.raises(OptionError, match="the name"):
+        tuplet.build("A2^Ngbh++scale", relation="bias")
+    with pytest.raises(OptionError, match="is its relation"):
+        tuplet.build("A2^Ngbh+", relation="none")
+    with pytest.raises(OptionError, match="no relation types"):
+        tuplet.build("A2", relation="bias")
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(tuplet.errors.BackendError, match="triton"):
+        tuplet.build("A2", backend="triton")
