@@ -78,7 +78,13 @@ def test_inductor_compiles_it_too():
 
 
 def test_a_forward_alters_neither_batch_nor_prepared():
-    data = [Data(x=torch.tensor([0, 1, 2]), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), edge_attr=torch.tensor([0, 0, 1, 1]))]
+    data = [
+        Data(
+            x=torch.tensor([0, 1, 2]),
+            edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
+            edge_attr=torch.tensor([0, 0, 1, 1]),
+        )
+    ]
     batch = Batch.from_data_list(data)
     before = {key: value.clone() for key, value in batch.to_dict().items() if isinstance(value, torch.Tensor)}
     model = build("A2^LN")
@@ -94,13 +100,17 @@ def test_inputs_of_every_kind_are_one_graph():
     model = build("A2^LN", node_types=None, edge_types=None)
     graph = nx.path_graph(4)
     text = nx.to_graph6_bytes(graph, header=False).decode().strip()
-    outputs = [model(each) for each in (graph, text, from_graph6(text), [graph], Batch.from_data_list([from_graph6(text)]))]
+    outputs = [
+        model(each) for each in (graph, text, from_graph6(text), [graph], Batch.from_data_list([from_graph6(text)]))
+    ]
     assert all(torch.equal(output, outputs[0]) for output in outputs)
 
 
 def test_features_that_nobody_reads_are_announced():
     with pytest.warns(UserWarning, match="x is ignored"):
-        build("A1", node_types=None, edge_types=None)(Data(x=torch.zeros(2, 1), edge_index=torch.empty(2, 0, dtype=torch.long)))
+        build("A1", node_types=None, edge_types=None)(
+            Data(x=torch.zeros(2, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
+        )
 
 
 def test_an_edge_task_asks_for_its_pairs():
@@ -109,7 +119,9 @@ def test_an_edge_task_asks_for_its_pairs():
 
 
 def test_real_and_several_categorical_features():
-    graph = Data(x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 0]]), edge_attr=torch.tensor([[1, 2], [1, 2]]))
+    graph = Data(
+        x=torch.randn(3, 4), edge_index=torch.tensor([[0, 1], [1, 0]]), edge_attr=torch.tensor([[1, 2], [1, 2]])
+    )
     model = build("A2^Ngbh", node_types=None, node_dim=4, edge_types=[2, 3])
     base = model(graph)
     graph.x[0, 0] += 1
@@ -138,7 +150,9 @@ def test_heads_are_dealt_round_robin():
 
 
 @pytest.mark.parametrize("softmax", ["groups", "joint"])
-@pytest.mark.parametrize("name", ["A2", "A2+basis", "A2^Ngbh+", "A2^LN", "A2^LN+VT", "A2-Performer", "A1,2^Ngbh", "A3(connected)^LN"])
+@pytest.mark.parametrize(
+    "name", ["A2", "A2+basis", "A2^Ngbh+", "A2^LN", "A2^LN+VT", "A2-Performer", "A1,2^Ngbh", "A3(connected)^LN"]
+)
 def test_explain_gives_the_weights_that_the_layer_used(name, softmax):
     """Weights sum to one over the keys of each softmax, and name the tuples they belong to."""
     model = build(name, node_types=None, edge_types=None, softmax=softmax)
@@ -147,7 +161,9 @@ def test_explain_gives_the_weights_that_the_layer_used(name, softmax):
     sums = {}
     for number, group in enumerate(explanation.groups):
         assert group.weight.shape == (len(group.query), len(group.heads))
-        slot = sums.setdefault("all" if softmax == "joint" else number, torch.zeros(queries, len(group.heads), dtype=torch.float64))
+        slot = sums.setdefault(
+            "all" if softmax == "joint" else number, torch.zeros(queries, len(group.heads), dtype=torch.float64)
+        )
         slot.index_add_(0, group.query, group.weight)
         for query, key in zip(group.query.tolist(), group.key.tolist(), strict=True):
             assert explanation.queries[query][0] == group.keys[key][0]
@@ -180,7 +196,11 @@ def test_more_random_features_come_closer_to_softmax():
     errors = []
     for features in (8, 4096):
         torch.manual_seed(0)
-        model = tuplet.build("A2-Performer", features=features, **{k: getattr(softmax.config, k) for k in ("dim", "depth", "heads", "outputs")})
+        model = tuplet.build(
+            "A2-Performer",
+            features=features,
+            **{k: getattr(softmax.config, k) for k in ("dim", "depth", "heads", "outputs")},
+        )
         model = model.double().eval()
         model.load_state_dict({**model.state_dict(), **softmax.state_dict()})
         errors.append((model("F?B~w") - softmax("F?B~w")).abs().max().item())

@@ -110,31 +110,40 @@ def forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lines: Lines, rule: 
     out, lse = _room(q, v.shape[2]), _room(q, fill=-torch.inf)
     table = table.to(wide(q.dtype))
     for block in _blocks(lines):
-        keys = _take(k, block.key)
-        values = _take(v, block.key, block.key_exists if block.ragged else None)
         if _factorised(lines, rule):
-            keys = _take(k, block.key, block.key_exists)
+            keys, values = _take(k, block.key, block.key_exists), _take(v, block.key, block.key_exists)
             memory, mass = keys.transpose(-1, -2) @ values, keys.sum(2)
-        for tile in block.tiles():
-            queries = _take(q, tile.query)
-            if _factorised(lines, rule):
+            for tile in block.tiles():
+                queries = _take(q, tile.query)
                 total = (queries @ mass[..., None]).clamp_min(TINY)
                 _put(out, tile.query, tile.query_exists, queries @ memory / total)
                 _put(lse, tile.query, tile.query_exists, total[..., 0].log())
-                continue
-            _, _, score, entry = tile.scores(queries, keys, table, rule)
-            if rule.normalised:
-                largest = finite(score.amax(-1, keepdim=True))
-                weight = (score - largest).exp()
-                total = weight.sum(-1, keepdim=True)
-                weight = weight / total.clamp_min(TINY)
-                _put(lse, tile.query, tile.query_exists, (largest + total.log())[..., 0])
-            else:
-                weight = score.clamp_min(0)
-            if entry is not None and rule.relation == "reweight":
-                weight = weight * entry
-            _put(out, tile.query, tile.query_exists, weight @ values)
+            continue
+        keys, values = _take(k, block.key), _take(v, block.key)
+        for tile in block.tiles():
+            message, mass = _tile_forward(tile, _take(q, tile.query), keys, values, table, rule)
+            _put(out, tile.query, tile.query_exists, message)
+            _put(lse, tile.query, tile.query_exists, mass)
     return out[:-1], lse[:-1]
+
+
+def _tile_forward(
+    tile: _Tile, queries: Tensor, keys: Tensor, values: Tensor, table: Tensor, rule: Rule
+) -> tuple[Tensor, Tensor]:
+    """(B, h, q, c) messages and (B, h, q) log-sum-exps of one tile; a function, so that its scores are gone after it."""
+    _, _, score, entry = tile.scores(queries, keys, table, rule)
+    if rule.normalised:
+        largest = finite(score.amax(-1, keepdim=True))
+        weight = (score - largest).exp()
+        total = weight.sum(-1, keepdim=True)
+        weight = weight / total.clamp_min(TINY)
+        mass = (largest + total.log())[..., 0]
+    else:
+        weight = score.clamp_min(0)
+        mass = queries.new_full(queries.shape[:-1], -torch.inf)
+    if entry is not None and rule.relation == "reweight":
+        weight = weight * entry
+    return weight @ values, mass
 
 
 def backward(
@@ -161,32 +170,49 @@ def backward(
         sum_k, sum_v = torch.zeros_like(keys), torch.zeros_like(values)
         for tile in block.tiles():
             queries, grad = _take(q, tile.query), _take(grad_out, tile.query, tile.query_exists)
-            dot, raw, score, entry = tile.scores(queries, keys, wide_table, rule)
-            grad_weight = grad @ values.transpose(-1, -2)
-            reweight = entry if rule.relation == "reweight" else None
-            if rule.normalised:
-                # no score exceeds its log-sum-exp, but a padded query meets that of another one: keep it finite
-                weight = (score - finite(_take(lse, tile.query)[..., None])).clamp_max(0).exp()
-                # sum over keys of weight · grad_weight, and the gradient that flows through the log-sum-exp itself
-                shift = _take(grad_lse, tile.query, tile.query_exists)[..., None]
-                shift = shift - (grad * _take(out, tile.query)).sum(-1, keepdim=True)
-                inner = grad_weight if reweight is None else grad_weight * reweight
-                grad_score = weight * (inner + shift)
-            else:
-                weight = score.clamp_min(0)
-                inner = grad_weight if reweight is None else grad_weight * reweight
-                grad_score = inner * (score > 0)
-            grad_dot, grad_entry = rule.backward(grad_score, dot, raw, entry)
-            if reweight is not None:
-                grad_entry, weight = weight * grad_weight, weight * reweight
-            if grad_entry is not None:
-                grad_table += tile.sum_by_type(grad_entry, len(table))
+            # sum over keys of weight · gradient, and the gradient that flows through the log-sum-exp itself
+            shift = _take(grad_lse, tile.query, tile.query_exists)[..., None]
+            shift = shift - (grad * _take(out, tile.query)).sum(-1, keepdim=True)
+            mass = finite(_take(lse, tile.query)[..., None])
+            grad_dot, weight, by_type = _tile_backward(tile, queries, keys, values, grad, shift, mass, wide_table, rule)
+            if by_type is not None:
+                grad_table += by_type
             sum_v += weight.transpose(-1, -2) @ grad
             sum_k += grad_dot.transpose(-1, -2) @ queries
             _put(grad_q, tile.query, tile.query_exists, grad_dot @ keys)
+            del grad_dot, weight  # before the next tile's come
         _put(grad_k, block.key, block.key_exists, sum_k)
         _put(grad_v, block.key, block.key_exists, sum_v)
     return grad_q[:-1], grad_k[:-1], grad_v[:-1], grad_table.to(table.dtype)
+
+
+def _tile_backward(
+    tile: _Tile,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    grad: Tensor,
+    shift: Tensor,
+    mass: Tensor,
+    table: Tensor,
+    rule: Rule,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(B, h, q, k) gradients of the dot products and final weights of one tile, and (types, h) of the relation."""
+    dot, raw, score, entry = tile.scores(queries, keys, table, rule)
+    grad_weight = grad @ values.transpose(-1, -2)
+    reweight = entry if rule.relation == "reweight" else None
+    inner = grad_weight if reweight is None else grad_weight * reweight
+    if rule.normalised:
+        # no score exceeds its log-sum-exp, but a padded query meets that of another one: keep it finite
+        weight = (score - mass).clamp_max(0).exp()
+        grad_score = weight * (inner + shift)
+    else:
+        weight = score.clamp_min(0)
+        grad_score = inner * (score > 0)
+    grad_dot, grad_entry = rule.backward(grad_score, dot, raw, entry)
+    if reweight is not None:
+        grad_entry, weight = weight * grad_weight, weight * reweight
+    return grad_dot, weight, None if grad_entry is None else tile.sum_by_type(grad_entry, len(table))
 
 
 def _factorised_backward(

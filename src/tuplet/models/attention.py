@@ -88,7 +88,29 @@ class TokenAttention(nn.Module):
         self.tables = nn.ParameterList()
         if relation != "none":
             sizes = [self._types(pattern) for pattern in patterns] + [1] * (joint and virtual)
-            self.tables.extend(nn.Parameter(relation_table(relation, size, heads)) for size in sizes)
+            self.tables.extend(nn.Parameter(torch.empty(size, heads)) for size in sizes)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Scores begin small and messages of full size, so that no softmax is saturated and no layer fades out.
+
+        Relations begin spread out around "no effect", and pairs joined by an edge stand out: Ngbh+ begins by looking at
+        neighbours, which are few among n nodes.
+        """
+        nn.init.xavier_uniform_(self.query.weight, gain=0.5)
+        nn.init.xavier_uniform_(self.output.weight, gain=2**0.5)
+        if self.key_value is not None:
+            for part, gain in zip(self.key_value.weight.chunk(2), (0.5, 2**0.5), strict=True):
+                nn.init.xavier_uniform_(part, gain=gain)
+        for table in self.tables:
+            neutral = 0.0 if self.rule.relation == "bias" else 1.0
+            nn.init.normal_(table, neutral, 1.0 if self.rule.relation == "bias" else 0.5)
+        for table, pattern in zip(self.tables, self.patterns, strict=False):
+            own = pattern.types - pattern.shared_self
+            for row in range(pattern.shared_self, len(table)):
+                if pattern.shared_self + (row - pattern.shared_self) % own in pattern.edge_types:
+                    table[row] += 2.0
 
     def _types(self, pattern: Pattern) -> int:
         own = pattern.types - pattern.shared_self
@@ -158,8 +180,3 @@ class TokenAttention(nn.Module):
             q, k, v = (tensor[:, heads] for tensor in real)
             parts.append(attend(q, k, v, pairs, self._table(pattern, group, heads), self.rule))
         return parts
-
-
-def relation_table(relation: str, types: int, heads: int) -> Tensor:
-    """First values of a relation's numbers: around 0 for a bias, around 1 for a factor."""
-    return torch.randn(types, heads) * 0.5 + (0.0 if relation == "bias" else 1.0)

@@ -19,7 +19,7 @@ from tuplet.models.config import ModelConfig
 from tuplet.patterns import LocalNeighbour, Pattern
 from tuplet.patterns.structure import block_size, chunk_size
 
-LINE_TENSORS, ROW_TENSORS = 9, 5
+LINE_TENSORS, ROW_TENSORS = 6, 5
 """Tensors of the size of a tile of pairs (lines), or of the vectors gathered for them (rows), that exist at once."""
 EQUALITY_TENSORS = 4
 """The same for finding the equality patterns of a tile's pairs."""

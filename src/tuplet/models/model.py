@@ -72,6 +72,7 @@ class Transformer(nn.Module):
         self.final_norm = make_norm(config.norm if config.norm_position == "pre" else "none", dim)
         self.node_pooling = NodePooling(config, query_order) if self._pools_to_nodes() else None
         self.head = make_head(config, 2 * dim if config.task == "edge" else dim)
+        self.apply(initialise)
 
     def _pools_to_nodes(self) -> bool:
         return self.config.task == "node" or (self.config.task == "edge" and not reads_pairs(self.config))
@@ -165,6 +166,14 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, FavorFeatures):
                 module.redraw(generator)
+
+
+def initialise(module: nn.Module) -> None:
+    """First weights: linear maps keep the size of their input; attention has rules of its own."""
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+    elif isinstance(module, TokenAttention):
+        module.reset_parameters()
 
 
 def build(name: str, **options: Any) -> Transformer:

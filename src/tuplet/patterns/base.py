@@ -43,6 +43,8 @@ class Pattern(ABC):
     """How many sets of keys a query has."""
     types: int
     """How many types a pair within one group can have."""
+    edge_types: tuple[int, ...] = ()
+    """Which of the types say that an edge joins the nodes exchanged."""
     shared_self: bool = False
     """Whether the query itself is a key in every group, with type 0."""
 

@@ -38,6 +38,7 @@ class Neighbour(Pattern):
         self.adjacency = adjacency
         self.directed = directed
         self.types = adjacency_types(directed) if adjacency else 2
+        self.edge_types = tuple(range(ADJACENT, self.types))
 
     def keys(self, query: Tuple, group: int, graph: PlainGraph) -> Iterator[tuple[Tuple, int]]:
         for u in range(graph.n):

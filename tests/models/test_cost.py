@@ -1,0 +1,107 @@
+"""The predicted cost of a step against a measured one, and the refusal of what does not fit."""
+
+import time
+
+import networkx as nx
+import pytest
+import torch
+from zoo import NAMES
+
+import tuplet
+from tuplet.errors import TooLargeError
+from tuplet.models import cost as cost_module
+
+SIZE = {"A1": 1200, "A2": 100, "A3": 22}
+CASES = [
+    *[(name, n, {}) for name, n in (("A1", 900), ("A2", 50), ("A3", 13), ("A2+basis", 40), ("A2-ReLU", 50), ("A1,2", 60))],
+    *[(f"A2-{kernel}", 90, {}) for kernel in ("Performer", "Linear")],
+    *[(f"A2^{pattern}", 110, {}) for pattern in ("Ngbh", "Ngbh+", "LN", "VT", "LN+VT", "Ngbh++VT")],
+    *[(f"A3^{pattern}", 24, {}) for pattern in ("Ngbh", "LN", "VT")],
+    *[(name, 110, {}) for name in ("A1,2^Ngbh", "A2,1^Ngbh")],
+    ("A2,3^Ngbh", 24, {}),
+    ("A3(connected)", 120, {}),
+    ("A3(connected)^LN", 400, {}),
+    ("A3(random:15000)^Ngbh+", 60, {}),
+    ("A2^LN+VT", 110, {"softmax": "joint"}),
+    ("A2^Ngbh+", 90, {"softmax": "joint"}),
+    ("A2^LN", 110, {"norm_position": "pre"}),
+    ("A2^LN", 110, {"norm": "none", "activation": "relu"}),
+    ("A2^LN", 110, {"dropout": 0.1}),
+    ("A2^LN", 110, {"task": "node", "init": "sum"}),
+]
+
+
+def peak_bytes(call):
+    """Most bytes that torch's CPU allocator held at once during a call, from its own record of every allocation."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        call()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("name, n, options", CASES, ids=str)
+def test_peak_bytes_are_predicted_within_a_quarter(name, n, options, depth):
+    model = tuplet.build(name, dim=64, depth=depth, heads=4, **options)
+    graph = nx.gnm_random_graph(n, 3 * n // 2, seed=0)
+    optimiser = torch.optim.AdamW(model.parameters())
+    model([nx.path_graph(3)]).sum().backward()
+    optimiser.step()
+    optimiser.zero_grad()
+
+    def step():
+        model(graph).sum().backward()
+        optimiser.step()
+
+    resident = 3 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    measured = peak_bytes(step) + resident
+    assert 0.75 <= model.cost(graph).peak_bytes / measured <= 1.25
+
+
+def test_pairs_and_tokens_are_counted_exactly_for_all_tuples():
+    graphs = [nx.path_graph(4), nx.cycle_graph(5)]
+    for name in [name for name in NAMES if "(" not in name and "," not in name and "VT" not in name]:
+        model = tuplet.build(name, dim=12, heads=3)
+        predicted, prepared = model.cost(graphs), model.prepare(graphs)
+        assert predicted.tokens == prepared.queries.total
+        assert predicted.pairs == sum(len(group.pairs()[0]) for groups in prepared.layouts.patterns for group in groups), name
+
+
+def test_flops_grow_as_table_1_says():
+    def flops(name, n):
+        return tuplet.build(name, dim=16, depth=1, heads=4).cost(nx.cycle_graph(n)).flops
+
+    for name, exponent in (("A1", 2), ("A2", 4), ("A2^Ngbh", 3), ("A2^LN", 2), ("A2^VT", 2), ("A2-Performer", 2), ("A3^LN", 3)):
+        big = 4000 if exponent == 2 else 1000
+        assert abs(torch.log2(torch.tensor(flops(name, 2 * big) / flops(name, big))) - exponent) < 0.1, name
+
+
+@pytest.mark.parametrize("name", ["A2", "A2^LN", "A3^Ngbh+", "A2-Performer"])
+def test_too_large_is_refused_in_words_at_once(name):
+    graph = nx.cycle_graph(20_000)
+    batch = tuplet.read(graph)
+    model = tuplet.build(name, dim=64, depth=10, heads=4)
+    started = time.perf_counter()
+    peak = peak_bytes(lambda: pytest.raises(TooLargeError, model, batch))
+    with pytest.raises(TooLargeError) as error:
+        model(batch)
+    assert time.perf_counter() - started < 2  # a profiler run and a plain one; the refusal itself takes milliseconds
+    assert peak < 10e6
+    message = str(error.value)
+    for part in (name, "n = 20000", "GB", "tokens", "pairs", "dim = 64", "Cheaper:", "^LN"):
+        assert part in message
+
+
+def test_a_forward_without_gradients_may_be_larger(monkeypatch):
+    model = tuplet.build("A2^LN", dim=64, depth=10, heads=4)
+    graph = nx.cycle_graph(40)
+    predicted = model.cost(graph)
+    monkeypatch.setattr(cost_module, "available_bytes", lambda device: (predicted.peak_bytes + predicted.inference_bytes) // 2)
+    with pytest.raises(TooLargeError, match="training step"):
+        model(graph)
+    with torch.no_grad():
+        assert model(graph).shape == (1, 1)
