@@ -13,7 +13,10 @@ from tuplet.models import cost as cost_module
 
 SIZE = {"A1": 1200, "A2": 100, "A3": 22}
 CASES = [
-    *[(name, n, {}) for name, n in (("A1", 900), ("A2", 50), ("A3", 13), ("A2+basis", 40), ("A2-ReLU", 50), ("A1,2", 60))],
+    *[
+        (name, n, {})
+        for name, n in (("A1", 900), ("A2", 50), ("A3", 13), ("A2+basis", 40), ("A2-ReLU", 50), ("A1,2", 60))
+    ],
     *[(f"A2-{kernel}", 90, {}) for kernel in ("Performer", "Linear")],
     *[(f"A2^{pattern}", 110, {}) for pattern in ("Ngbh", "Ngbh+", "LN", "VT", "LN+VT", "Ngbh++VT")],
     *[(f"A3^{pattern}", 24, {}) for pattern in ("Ngbh", "LN", "VT")],
@@ -68,14 +71,24 @@ def test_pairs_and_tokens_are_counted_exactly_for_all_tuples():
         model = tuplet.build(name, dim=12, heads=3)
         predicted, prepared = model.cost(graphs), model.prepare(graphs)
         assert predicted.tokens == prepared.queries.total
-        assert predicted.pairs == sum(len(group.pairs()[0]) for groups in prepared.layouts.patterns for group in groups), name
+        assert predicted.pairs == sum(
+            len(group.pairs()[0]) for groups in prepared.layouts.patterns for group in groups
+        ), name
 
 
 def test_flops_grow_as_table_1_says():
     def flops(name, n):
         return tuplet.build(name, dim=16, depth=1, heads=4).cost(nx.cycle_graph(n)).flops
 
-    for name, exponent in (("A1", 2), ("A2", 4), ("A2^Ngbh", 3), ("A2^LN", 2), ("A2^VT", 2), ("A2-Performer", 2), ("A3^LN", 3)):
+    for name, exponent in (
+        ("A1", 2),
+        ("A2", 4),
+        ("A2^Ngbh", 3),
+        ("A2^LN", 2),
+        ("A2^VT", 2),
+        ("A2-Performer", 2),
+        ("A3^LN", 3),
+    ):
         big = 4000 if exponent == 2 else 1000
         assert abs(torch.log2(torch.tensor(flops(name, 2 * big) / flops(name, big))) - exponent) < 0.1, name
 
@@ -86,11 +99,15 @@ def test_too_large_is_refused_in_words_at_once(name):
     batch = tuplet.read(graph)
     model = tuplet.build(name, dim=64, depth=10, heads=4)
     started = time.perf_counter()
-    peak = peak_bytes(lambda: pytest.raises(TooLargeError, model, batch))
     with pytest.raises(TooLargeError) as error:
         model(batch)
-    assert time.perf_counter() - started < 2  # a profiler run and a plain one; the refusal itself takes milliseconds
-    assert peak < 10e6
+    assert time.perf_counter() - started < 0.5  # milliseconds, on a machine that nobody else uses
+
+    def refused():
+        with pytest.raises(TooLargeError):
+            model(batch)
+
+    assert peak_bytes(refused) < 10e6
     message = str(error.value)
     for part in (name, "n = 20000", "GB", "tokens", "pairs", "dim = 64", "Cheaper:", "^LN"):
         assert part in message
@@ -100,7 +117,9 @@ def test_a_forward_without_gradients_may_be_larger(monkeypatch):
     model = tuplet.build("A2^LN", dim=64, depth=10, heads=4)
     graph = nx.cycle_graph(40)
     predicted = model.cost(graph)
-    monkeypatch.setattr(cost_module, "available_bytes", lambda device: (predicted.peak_bytes + predicted.inference_bytes) // 2)
+    monkeypatch.setattr(
+        cost_module, "available_bytes", lambda device: (predicted.peak_bytes + predicted.inference_bytes) // 2
+    )
     with pytest.raises(TooLargeError, match="training step"):
         model(graph)
     with torch.no_grad():

@@ -30,7 +30,9 @@ def first_features(model, graphs):
     with torch.no_grad():
         prepared = model.prepare(graphs)
         rows = model.embed(prepared)[1]
-    return rows, [isomorphism_type(graphs[g], entries) for g, tuples in enumerate(prepared.queries.tolist()) for entries in tuples]
+    return rows, [
+        isomorphism_type(graphs[g], entries) for g, tuples in enumerate(prepared.queries.tolist()) for entries in tuples
+    ]
 
 
 def agree(rows, types):

@@ -57,10 +57,12 @@ class _Block:
     key_exists: Tensor  # (B, k)
     ragged: bool
 
-    def tiles(self) -> Iterator[_Tile]:
+    def tiles(self, scored: bool = True) -> Iterator[_Tile]:
+        """The block's queries in portions; those whose pairs are not ``scored`` weigh only their own vectors."""
         device = self.key.device
         key_place = torch.arange(self.key.shape[1], device=device)
-        step = max(1, block_size(device) // (self.key.shape[0] * load(1, self.key.shape[1], keys_held=True)))
+        portion = load(1, self.key.shape[1] if scored else 0, keys_held=True)
+        step = max(1, block_size(device) // (self.key.shape[0] * portion))
         for begin in range(0, self.queries, step):
             place = torch.arange(begin, min(begin + step, self.queries), device=device)
             query, exists = self.lines.query.tokens(self.span, place)
@@ -113,7 +115,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lines: Lines, rule: 
         if _factorised(lines, rule):
             keys, values = _take(k, block.key, block.key_exists), _take(v, block.key, block.key_exists)
             memory, mass = keys.transpose(-1, -2) @ values, keys.sum(2)
-            for tile in block.tiles():
+            for tile in block.tiles(scored=False):
                 queries = _take(q, tile.query)
                 total = (queries @ mass[..., None]).clamp_min(TINY)
                 _put(out, tile.query, tile.query_exists, queries @ memory / total)
@@ -229,7 +231,7 @@ def _factorised_backward(
     keys, values = _take(k, block.key, block.key_exists), _take(v, block.key, block.key_exists)
     memory, mass = keys.transpose(-1, -2) @ values, keys.sum(2)
     grad_memory, grad_mass = torch.zeros_like(memory), torch.zeros_like(mass)
-    for tile in block.tiles():
+    for tile in block.tiles(scored=False):
         queries, grad = _take(q, tile.query), _take(grad_out, tile.query, tile.query_exists)
         total = (queries @ mass[..., None]).clamp_min(TINY)
         grad_total = _take(grad_lse, tile.query, tile.query_exists)[..., None]

@@ -138,22 +138,32 @@ class TokenAttention(nn.Module):
         unreal: list[Tensor] = []
         if self.virtual is not None and virtual is not None:
             unreal = list(self.virtual(virtual).unflatten(-1, (3, *split)).unbind(1))
-        if self.features is not None:
-            keyed = [
-                (part, graph)
-                for part, graph in ((real, layouts.key_graph), (unreal, layouts.virtual_graph))
-                if len(part) > 1
-            ]
-            keys = self.features.keys([part[1] for part, _ in keyed], [graph for _, graph in keyed], layouts.graphs)
-            for (part, _), key in zip(keyed, keys, strict=True):
-                part[1] = key
-            for part in (real, unreal):
-                part[:1] = [self.features.queries(q) for q in part[:1]]
-        return real, unreal
+        return self.map_features(real, unreal, layouts)
+
+    def map_features(
+        self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Queries and keys after the feature map of a kernelised attention; the same ones without a map."""
+        if self.features is None:
+            return real, unreal
+        sets = [(real, layouts.key_graph), (unreal, layouts.virtual_graph)]
+        keyed = [(part, graph) for part, graph in sets if len(part) > 1]
+        keys = iter(self.features.keys([part[1] for part, _ in keyed], [graph for _, graph in keyed], layouts.graphs))
+        mapped = []
+        for part, _ in sets:
+            queries = [self.features.queries(part[0])] if part else []
+            mapped.append([*queries, next(keys), *part[2:]] if len(part) > 1 else queries)
+        return mapped[0], mapped[1]
 
     def forward(self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts) -> tuple[Tensor, Tensor | None]:
         """Messages for tokens (T1, d) that attend to tokens ``y`` (T2, d), and for virtual tuples (G·m, d)."""
-        real, unreal = self.project(x, y, virtual, layouts)
+        message, upward = self.mix(*self.project(x, y, virtual, layouts), layouts)
+        if upward is None or self.virtual_output is None:
+            return self.output(message.flatten(1)), None
+        return self.output(message.flatten(1)), self.virtual_output(upward.flatten(1))
+
+    def mix(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> tuple[Tensor, Tensor | None]:
+        """Messages (T1, h, c) of tuples and (G·m, h, c) of virtual tuples, before the output projections."""
         parts = [self._attend(real, number, groups) for number, groups in enumerate(layouts.patterns)]
         if layouts.from_virtual is not None:
             rule, table = self.plain, None
@@ -166,9 +176,9 @@ class TokenAttention(nn.Module):
             sums = [torch.cat([message for message, _ in part], dim=1) for part in parts]
             message = torch.stack(sums).sum(0) if len(sums) > 1 else sums[0]
         if layouts.to_virtual is None or self.virtual_output is None:
-            return self.output(message.flatten(1)), None
+            return message, None
         upward, _ = attend(unreal[0], real[1], real[2], layouts.to_virtual, None, self.plain)
-        return self.output(message.flatten(1)), self.virtual_output(upward.flatten(1))
+        return message, upward
 
     def _attend(self, real: list[Tensor], pattern: int, groups: tuple[Group, ...]) -> list[tuple[Tensor, Tensor]]:
         """Messages and log-sum-exps of each group, for all heads (joint) or the group's own."""
