@@ -165,4 +165,4 @@ class TestTheChecksCanFail:
         real = LocalNeighbour.layout
         monkeypatch.setattr(LocalNeighbour, "layout", lambda self, q, k, j, *rest: real(self, q, k, 1 - j, *rest))
         with pytest.raises(AssertionError, match="differ from reference"):
-            testing.assert_matches_reference(build("A2^LN", node_types=None, edge_types=None), ["DDW", "CF"])
+            testing.assert_matches_reference(build("A2^LN", "node", node_types=None, edge_types=None), ["DDW", "CF"])

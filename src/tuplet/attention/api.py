@@ -1,4 +1,4 @@
-"""The one attention function: validates, picks the backend, and joins groups where one softmax spans them."""
+"""The one attention function: picks the backend, and joins groups where one softmax spans them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tuplet.attention import reference, torch_backend
-from tuplet.attention.weights import TINY, Rule
-from tuplet.errors import BackendError
+from tuplet.attention.weights import TINY, Rule, finite
+from tuplet.errors import BackendError, OptionError
 from tuplet.patterns import DefinedPairs, Structure
 
 Backend = Literal["auto", "reference", "torch"]
@@ -42,6 +42,8 @@ def attend(
         (T1, h, c') messages, zero for a query without keys, and (T1, h) log-sum-exps of the scores.
     """
     if table is None:
+        if rule.relation != "none":
+            raise OptionError(f"relation: {rule.relation!r} needs a table of its numbers; came none")
         table = q.new_zeros(1, q.shape[1])
     backend = reference if isinstance(structure, DefinedPairs) else torch_backend
     return backend.attend(q, k, v, structure, table, rule)
@@ -52,8 +54,7 @@ def join(parts: list[tuple[Tensor, Tensor]], rule: Rule) -> Tensor:
     if not rule.normalised:
         return torch.stack([message for message, _ in parts]).sum(0)
     scores = torch.stack([lse for _, lse in parts])  # (parts, T, h)
-    largest = scores.detach().amax(0)
-    largest = torch.where(torch.isinf(largest), 0, largest)
+    largest = finite(scores.detach().amax(0))
     masses = (scores - largest).exp()
     shares = (masses / masses.sum(0).clamp_min(TINY))[..., None]
     messages = torch.stack([message for message, _ in parts])

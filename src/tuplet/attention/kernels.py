@@ -13,7 +13,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from tuplet.attention.weights import wide
 
 Kernel = Literal["softmax", "relu", "performer", "linear"]
 
@@ -46,13 +47,14 @@ class FeatureMap(nn.Module):
 
 
 class EluFeatures(FeatureMap):
-    """φ(x) = elu(x) + 1, the Linear Transformer."""
+    """φ(x) = elu(x) + 1, the Linear Transformer; below zero that is exp(x), written so that it stays positive."""
 
     def queries(self, q: Tensor) -> Tensor:
-        return F.elu(q) + 1
+        x = q.to(wide(q.dtype))
+        return torch.where(x > 0, x + 1, x.clamp_max(0).exp()).to(q.dtype)
 
     def keys(self, keys: list[Tensor], graphs: list[Tensor], num_graphs: int) -> list[Tensor]:
-        return [F.elu(k) + 1 for k in keys]
+        return [self.queries(k) for k in keys]
 
 
 class FavorFeatures(FeatureMap):
@@ -81,9 +83,9 @@ class FavorFeatures(FeatureMap):
         self.directions.copy_(orthogonal_directions(self.features, self.directions.shape[1], generator))
 
     def _exponent(self, x: Tensor) -> Tensor:
-        wide = torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
-        x = x.to(wide) * x.shape[-1] ** -0.25
-        return x @ self.directions.to(wide).t() - (x * x).sum(-1, keepdim=True) / 2
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.to(wide(x.dtype)) * x.shape[-1] ** -0.25
+            return x @ self.directions.to(x.dtype).t() - (x * x).sum(-1, keepdim=True) / 2
 
     def _exponential(self, exponent: Tensor, dtype: torch.dtype) -> Tensor:
         return (exponent.exp() / math.sqrt(self.features) + self.epsilon).to(dtype)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tuplet.attention.weights import TINY, Rule, finite, wide
+from tuplet.attention.weights import TINY, Rule, finite, narrow, wide
 from tuplet.patterns.structure import Lines, block_size, load
 
 
@@ -42,6 +42,9 @@ class _Tile:
         """(types, h) sums of (B, h, q, k) values over the pairs of each type."""
         if self.type is None:
             return values.sum((0, 2, 3))[None]
+        if types > 8:
+            rows = values.permute(0, 2, 3, 1).reshape(-1, values.shape[1])
+            return rows.new_zeros(types, rows.shape[1]).index_add_(0, self.type.reshape(-1), rows)
         masks = ((self.type == kind).to(values.dtype) for kind in range(types))
         return torch.stack([torch.einsum("bhqk,bqk->h", values, mask) for mask in masks])
 
@@ -93,7 +96,7 @@ def _take(x: Tensor, token: Tensor, exists: Tensor | None = None) -> Tensor:
 def _put(out: Tensor, token: Tensor, exists: Tensor, values: Tensor) -> None:
     """Write (B, h, w, c) to (T + 1, h, c); the last row takes what stands at padded places."""
     target = torch.where(exists, token, out.shape[0] - 1).reshape(-1)
-    out.index_copy_(0, target, values.transpose(1, 2).reshape(target.numel(), *out.shape[1:]).to(out.dtype))
+    out.index_copy_(0, target, narrow(values.transpose(1, 2).reshape(target.numel(), *out.shape[1:]), out.dtype))
 
 
 def _room(like: Tensor, width: int | None = None, fill: float = 0.0) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tuplet.attention.weights import Rule
+from tuplet.attention.weights import TINY, Rule
 from tuplet.patterns import DefinedPairs
 
 
@@ -20,7 +20,7 @@ def attention_weights(q: Tensor, k: Tensor, pairs: DefinedPairs, table: Tensor, 
     kind[pairs.query, pairs.key] = pairs.type
 
     score = torch.einsum("qhc,khc->hqk", q, k)
-    score = torch.log(score) if rule.kernel == "positive" else score * rule.scale
+    score = torch.log(score.clamp_min(TINY)) if rule.kernel == "positive" else score * rule.scale
     entry = table[kind if rule.relation != "none" else kind * 0].permute(2, 0, 1)  # (h, T1, T2)
     if rule.relation == "bias":
         score = score + entry

@@ -1,6 +1,7 @@
 """The ``torch`` backend for rows: every query gathers its own keys, a chunk of pairs at a time.
 
-As for lines, scores live for one chunk and are computed again in the backward pass. P pairs of a chunk, h heads.
+All pairs have one type. As for lines, scores live for one chunk and are computed again in the backward pass.
+Shapes: P pairs of a chunk, h heads, c head size.
 """
 
 from __future__ import annotations
@@ -8,20 +9,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tuplet.attention.weights import TINY, Rule, finite, wide
+from tuplet.attention.weights import TINY, Rule, finite, narrow, wide
 from tuplet.patterns.structure import Rows, Walk
 
 
 def _scores(
-    q: Tensor, k: Tensor, query: Tensor, key: Tensor, types: Tensor, table: Tensor, rule: Rule
+    q: Tensor, k: Tensor, query: Tensor, key: Tensor, table: Tensor, rule: Rule
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """Gathered queries and keys (P, h, c), and (P, h) dot products, scores before and after the relation, its numbers."""
     queries = q.index_select(0, query).to(wide(q.dtype))
     keys = k.index_select(0, key).to(wide(k.dtype))
     dot = (queries * keys).sum(-1)
-    entry = None
-    if rule.relation != "none":
-        entry = table[types] if types.numel() else table[0].expand_as(dot)
+    entry = None if rule.relation == "none" else table[0].expand_as(dot)
     raw, score = rule.score(dot, entry)
     return queries, keys, dot, raw, score, entry
 
@@ -32,8 +31,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor, rows: Rows | Walk, r
     lse = torch.full(q.shape[:2], -torch.inf, dtype=wide(q.dtype), device=q.device)
     table = table.to(wide(q.dtype))
     for first, end, pairs in rows.chunks.tolist():
-        place, key, types = rows.chunk(first, end, pairs)
-        _, _, _, _, score, entry = _scores(q, k, place + first, key, types, table, rule)
+        place, key = rows.chunk(first, end, pairs)
+        _, _, _, _, score, entry = _scores(q, k, place + first, key, table, rule)
         if rule.normalised:
             largest = torch.full_like(lse[first:end], -torch.inf)
             largest.scatter_reduce_(0, place[:, None].expand_as(score), score, "amax")
@@ -47,7 +46,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor, rows: Rows | Walk, r
             weight = weight * entry
         values = v.index_select(0, key).to(weight.dtype)
         message = weight.new_zeros(end - first, *values.shape[1:]).index_add_(0, place, weight[..., None] * values)
-        out[first:end] = message / total.clamp_min(TINY)[..., None] if rule.normalised else message
+        out[first:end] = narrow(message / total.clamp_min(TINY)[..., None] if rule.normalised else message, out.dtype)
     return out, lse
 
 
@@ -69,8 +68,8 @@ def backward(
     grad_table = torch.zeros_like(table, dtype=sums)
     wide_table = table.to(sums)
     for first, end, pairs in rows.chunks.tolist():
-        place, key, types = rows.chunk(first, end, pairs)
-        queries, keys, dot, raw, score, entry = _scores(q, k, place + first, key, types, wide_table, rule)
+        place, key = rows.chunk(first, end, pairs)
+        queries, keys, dot, raw, score, entry = _scores(q, k, place + first, key, wide_table, rule)
         rows_grad = grad_out[first:end].to(sums)
         grad = rows_grad.index_select(0, place)
         grad_weight = (grad * v.index_select(0, key).to(sums)).sum(-1)
@@ -87,11 +86,8 @@ def backward(
         if reweight is not None:
             grad_entry, weight = weight * grad_weight, weight * reweight
         if grad_entry is not None:
-            if types.numel():
-                grad_table.index_add_(0, types, grad_entry)
-            else:
-                grad_table[0] += grad_entry.sum(0)
+            grad_table[0] += grad_entry.sum(0)
         grad_v.index_add_(0, key, weight[..., None] * grad)
         grad_k.index_add_(0, key, grad_dot[..., None] * queries)
         grad_q[first:end].index_add_(0, place, grad_dot[..., None] * keys)
-    return grad_q.to(q.dtype), grad_k.to(k.dtype), grad_v.to(v.dtype), grad_table.to(table.dtype)
+    return narrow(grad_q, q.dtype), narrow(grad_k, k.dtype), narrow(grad_v, v.dtype), grad_table.to(table.dtype)

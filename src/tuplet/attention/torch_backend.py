@@ -26,10 +26,9 @@ def _attend(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     structure = unpack(list(tensors), list(integers))
-    rule = Rule(kernel, relation, scale)
-    if isinstance(structure, Lines):
-        return lines.forward(q, k, v, table, structure, rule)
-    return rows.forward(q, k, v, table, structure, rule)
+    backend = lines if isinstance(structure, Lines) else rows
+    with torch.autocast(q.device.type, enabled=False):  # the operator chooses its own precision
+        return backend.forward(q, k, v, table, structure, Rule(kernel, relation, scale))
 
 
 @_attend.register_fake
@@ -43,10 +42,10 @@ def _attend_backward(
     tensors: Sequence[Tensor], integers: Sequence[int], kernel: str, relation: str, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     structure = unpack(list(tensors), list(integers))
+    backend = lines if isinstance(structure, Lines) else rows
     rule = Rule(kernel, relation, scale)
-    if isinstance(structure, Lines):
-        return lines.backward(grad_out, grad_lse, q, k, v, table, out, lse, structure, rule)
-    return rows.backward(grad_out, grad_lse, q, k, v, table, out, lse, structure, rule)
+    with torch.autocast(q.device.type, enabled=False):
+        return backend.backward(grad_out, grad_lse, q, k, v, table, out, lse, structure, rule)
 
 
 @_attend_backward.register_fake

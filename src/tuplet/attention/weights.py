@@ -11,7 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-TINY = 1e-30
+from tuplet.errors import OptionError
+
+TINY = 1e-37
+"""What a sum of weights, or a product of feature maps, is at least: all but the smallest float32."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,12 @@ class Rule:
     kernel: str
     relation: str
     scale: float
+
+    def __post_init__(self) -> None:
+        if self.kernel not in ("softmax", "relu", "positive"):
+            raise OptionError(f"kernel: expected softmax, relu or positive; came {self.kernel!r}")
+        if self.relation not in ("none", "bias", "scale", "reweight"):
+            raise OptionError(f"relation: expected none, bias, scale or reweight; came {self.relation!r}")
 
     @property
     def normalised(self) -> bool:
@@ -56,6 +65,13 @@ class Rule:
 def finite(largest: Tensor) -> Tensor:
     """Row maxima with those of empty rows (-inf) replaced by 0, so that their exponentials are 0 and not NaN."""
     return torch.where(torch.isinf(largest), 0, largest)
+
+
+def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """``x`` in a precision that may hold less: what float16 cannot hold becomes its largest number, not infinity."""
+    if dtype == torch.float16 and x.dtype != dtype:
+        x = x.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max)
+    return x.to(dtype)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tuplet.errors import TooLargeError
+
 
 @dataclass(frozen=True)
 class GraphBatch:
@@ -116,4 +118,8 @@ def offsets(counts: tuple[int, ...], device: torch.device) -> Tensor:
     sums = [0]
     for count in counts:
         sums.append(sums[-1] + count)
+    if sums[-1] >= 1 << 63:
+        raise TooLargeError(
+            f"a batch of {sums[-1]:,} tuples: numbers beyond 2^63 cannot be counted. Use a lower order."
+        )
     return torch.tensor(sums, dtype=torch.long, device=device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tuplet.errors import InputError, OptionError
@@ -40,8 +41,8 @@ class Features:
     def columns(self) -> int:
         return self.dim or len(self.types or ())
 
-    def check(self, values: Tensor | None, rows: int) -> None:
-        """Refuse values that are not what was declared."""
+    def check(self, values: Tensor | None, rows: int, dtype: torch.dtype = torch.float64) -> None:
+        """Refuse values that are not what was declared, or real ones that the model's ``dtype`` cannot hold."""
         if self.columns == 0:
             return
         option = "node" if self.field == "x" else "edge"
@@ -52,6 +53,9 @@ class Features:
         if values.shape[1] != self.columns:
             raise InputError(self.field, f"{self.columns} column(s), as the model was built with", f"{values.shape[1]}")
         if self.types is None:
+            if not bool(torch.isfinite(values.to(dtype)).all()):
+                largest = float(values.abs().max())
+                raise InputError(self.field, f"numbers that {dtype} can hold", f"one of magnitude {largest:.3g}")
             return
         if values.is_floating_point():
             raise InputError(self.field, f"integers, since {option}_types was given", str(values.dtype))

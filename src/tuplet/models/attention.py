@@ -35,11 +35,6 @@ class Layouts:
     graphs: int
 
 
-def heads_of_groups(heads: int, groups: int) -> list[int]:
-    """How many heads each group gets when they are dealt out round-robin."""
-    return [len(range(group, heads, groups)) for group in range(groups)]
-
-
 class TokenAttention(nn.Module):
     r"""Multi-head attention of tokens over a sum of patterns (Definition 3.1 and section 4.2).
 
@@ -116,7 +111,7 @@ class TokenAttention(nn.Module):
         own = pattern.types - pattern.shared_self
         return pattern.shared_self + own * (pattern.groups if self.joint else 1)
 
-    def _table(self, pattern: int, group: int, heads: slice) -> Tensor | None:
+    def table(self, pattern: int, group: int, heads: slice) -> Tensor | None:
         """(types, heads) learned numbers of a group: in the joint form each group has types of its own but for the tuple itself."""
         if self.rule.relation == "none":
             return None
@@ -173,20 +168,35 @@ class TokenAttention(nn.Module):
         if self.joint:
             message = join([part for group in parts for part in group], self.rule)
         else:
-            sums = [torch.cat([message for message, _ in part], dim=1) for part in parts]
-            message = torch.stack(sums).sum(0) if len(sums) > 1 else sums[0]
+            sums = [interleave([message for message, _ in part]) for part in parts]
+            message = sums[0]
+            for other in sums[1:]:
+                message = message + other
         if layouts.to_virtual is None or self.virtual_output is None:
             return message, None
         upward, _ = attend(unreal[0], real[1], real[2], layouts.to_virtual, None, self.plain)
         return message, upward
 
+    def heads_of(self, groups: int, group: int) -> slice:
+        """The heads that attend to a group: all of them in the joint form, else every ``groups``-th, dealt round-robin."""
+        return slice(None) if self.joint else slice(group, None, groups)
+
     def _attend(self, real: list[Tensor], pattern: int, groups: tuple[Group, ...]) -> list[tuple[Tensor, Tensor]]:
-        """Messages and log-sum-exps of each group, for all heads (joint) or the group's own."""
-        sizes = [self.heads] * len(groups) if self.joint else heads_of_groups(self.heads, len(groups))
-        parts, first = [], 0
-        for group, (pairs, count) in enumerate(zip(groups, sizes, strict=True)):
-            heads = slice(first, first + count)
-            first += 0 if self.joint else count
+        """Messages and log-sum-exps of each group, for the heads that attend to it."""
+        parts = []
+        for group, pairs in enumerate(groups):
+            heads = self.heads_of(len(groups), group)
             q, k, v = (tensor[:, heads] for tensor in real)
-            parts.append(attend(q, k, v, pairs, self._table(pattern, group, heads), self.rule))
+            parts.append(attend(q, k, v, pairs, self.table(pattern, group, heads), self.rule))
         return parts
+
+
+def interleave(parts: list[Tensor]) -> Tensor:
+    """(T, h, c) from the heads of each group, which were dealt round-robin."""
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0].shape[1] == parts[-1].shape[1]:
+        return torch.stack(parts, dim=2).flatten(1, 2)
+    heads, groups = sum(part.shape[1] for part in parts), len(parts)
+    dealt = [head for group in range(groups) for head in range(group, heads, groups)]
+    return torch.cat(parts, dim=1)[:, sorted(range(heads), key=dealt.__getitem__)]

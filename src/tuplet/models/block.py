@@ -68,15 +68,26 @@ class Block(nn.Module):
         super().__init__()
         self.attention = attention
         self.tokens = Stream(config)
-        self.virtual = Stream(config) if attention.virtual_output is not None else None
+        updated = attention.virtual_output is not None
+        self.virtual = Stream(config) if updated else None
+        # virtual tuples that are only read still enter through the norm of a pre-norm layer
+        read_only = attention.virtual is not None and not updated and config.norm_position == "pre"
+        self.virtual_norm = make_norm(config.norm, config.dim) if read_only else None
+
+    def enter(self, x: Tensor, y: Tensor | None, virtual: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What attention sees of queries, keys (the queries, unless there are others) and virtual tuples."""
+        entered = self.tokens.enter(x)
+        if virtual is not None and self.virtual is not None:
+            virtual = self.virtual.enter(virtual)
+        elif virtual is not None and self.virtual_norm is not None:
+            virtual = self.virtual_norm(virtual)
+        return entered, entered if y is None else y, virtual
 
     def forward(
         self, x: Tensor, y: Tensor | None, virtual: Tensor | None, layouts: Layouts
     ) -> tuple[Tensor, Tensor | None]:
         """(T, d) tokens and (G·m, d) virtual tuples after the layer; ``y`` are the keys' features if they are other tokens."""
-        entered = self.tokens.enter(x)
-        unreal = virtual if self.virtual is None or virtual is None else self.virtual.enter(virtual)
-        message, upward = self.attention(entered, entered if y is None else y, unreal, layouts)
+        message, upward = self.attention(*self.enter(x, y, virtual), layouts)
         x = self.tokens.leave(x, message)
         if self.virtual is None or virtual is None or upward is None:
             return x, None

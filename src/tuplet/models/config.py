@@ -42,7 +42,8 @@ class ModelConfig:
         softmax: "groups": head group j looks at the j-th neighbourhood with its own softmax (the paper's definition).
             "joint": one softmax over all neighbourhoods and virtual tuples (the published numbers).
         relation: "none", "bias", "scale", "reweight"; None picks bias for Ngbh+, +basis and the joint softmax, else none.
-        pool: pooling to graphs, and at each step to nodes: "add", "mean" or "max".
+        pool: pooling to graphs, and at each step to nodes: "mean", "add" or "max". A sum over n^k tuples grows with
+            the graph: "add" can count, and needs a smaller learning rate.
         norm: "batch" (over all tokens of the batch), "layer" or "none".
         norm_position: "post" or "pre".
         activation: of feed-forward, pooling and head: "gelu" or "relu".
@@ -72,7 +73,7 @@ class ModelConfig:
     virtual: int = 1
     softmax: Literal["groups", "joint"] = "groups"
     relation: Literal["none", "bias", "scale", "reweight"] | None = None
-    pool: Literal["add", "mean", "max"] = "add"
+    pool: Literal["add", "mean", "max"] = "mean"
     norm: Literal["batch", "layer", "none"] = "batch"
     norm_position: Literal["post", "pre"] = "post"
     activation: Literal["gelu", "relu"] = "gelu"
@@ -98,8 +99,17 @@ class ModelConfig:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"{field}: expected a positive int; came {value!r}")
-        if not 0 <= self.dropout < 1:
-            raise OptionError(f"dropout: expected a number in [0, 1); came {self.dropout!r}")
+        for field, end in (("dropout", "1)"), ("connected_share", "1]")):
+            value = getattr(self, field)
+            if not isinstance(value, int | float) or not 0 <= value <= 1 or (end == "1)" and value == 1):
+                raise OptionError(f"{field}: expected a number in [0, {end}; came {value!r}")
+        for field in ("degree", "repeats", "directed", "check_memory"):
+            if not isinstance(getattr(self, field), bool):
+                raise OptionError(f"{field}: expected True or False; came {getattr(self, field)!r}")
+        if self.features is not None and (not isinstance(self.features, int) or self.features < 1):
+            raise OptionError(f"features: expected a positive int or None; came {self.features!r}")
+        if not isinstance(self.sample_seed, int) or self.sample_seed < 0:
+            raise OptionError(f"sample_seed: expected an int of at least 0; came {self.sample_seed!r}")
         if self.dim % self.heads:
             raise OptionError(f"heads: expected a divisor of dim = {self.dim}; came {self.heads}")
         if self.heads < self.groups:
@@ -119,8 +129,8 @@ class ModelConfig:
                 f"relation: {self.name} is its relation; came 'none'. Without it the model is Ngbh, or plain dense."
             )
         resolve_backend(self.backend)
-        self.node_features  # noqa: B018  (declaring checks the options)
-        self.edge_features  # noqa: B018
+        for field, features in (("node_types", self.node_features), ("edge_types", self.edge_features)):
+            object.__setattr__(self, field, features.types)  # as a tuple, so that a config can be hashed
 
     @property
     def choices(self) -> Choices:

@@ -16,6 +16,7 @@ from tuplet.attention.kernels import favor_features
 from tuplet.errors import TooLargeError
 from tuplet.graphs import GraphBatch
 from tuplet.models.config import ModelConfig
+from tuplet.models.prepare import sampled_side
 from tuplet.patterns import LocalNeighbour, Pattern
 from tuplet.patterns.structure import block_size, chunk_size
 
@@ -60,15 +61,17 @@ class _Sizes:
 
 def token_counts(config: ModelConfig, graph: GraphBatch) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Query and key tokens of each graph."""
-    choices = config.choices
     counts = []
-    for order in (choices.orders[0], choices.orders[-1]):
-        all_tuples = tuple(n**order for n in graph.sizes)
-        sampled = choices.sample is not None and order == max(choices.orders)
-        counts.append(graph.tuple_counts or all_tuples if sampled else all_tuples)
-    if choices.cross and choices.orders[0] == choices.orders[1] and choices.sample is not None:
-        counts[0] = tuple(n ** choices.orders[0] for n in graph.sizes)
+    for side, order in (("queries", config.choices.orders[0]), ("keys", config.choices.orders[-1])):
+        sampled = sampled_side(config) == (side if config.choices.cross else "queries")
+        counts.append(graph.tuple_counts or () if sampled else tuple(n**order for n in graph.sizes))
     return counts[0], counts[1]
+
+
+def most_tokens(config: ModelConfig, patterns: tuple[Pattern, ...], item: int, device: torch.device) -> int:
+    """How many sampled tokens could fit on the device at all."""
+    kept = sum(_kept_a_layer(config, patterns)) * config.depth if torch.is_grad_enabled() else 4
+    return int(available_bytes(device) / (config.dim * item * kept))
 
 
 def estimate(
@@ -236,8 +239,9 @@ def refuse_if_too_large(cost: Cost, config: ModelConfig, device: torch.device) -
 
 
 def _advice(config: ModelConfig) -> str:
-    order = max(config.choices.orders)
-    cheaper = [f"A{order}(random:4096)^Ngbh", f"A{order}(connected)^LN"] if config.choices.sample is None else []
+    order, sampled = max(config.choices.orders), config.choices.sample is not None
+    cheaper = [] if sampled else [f"A{order}(random:4096)^Ngbh"] + ([f"A{order}(connected)^LN"] if order > 1 else [])
     if order > 1:
         cheaper += [f"A{order - 1}^LN", f"A{order - 1}-Performer"]
-    return f"Cheaper: {', '.join(cheaper)}; or fewer graphs a batch, a smaller dim or depth."
+    names = f"Cheaper: {', '.join(cheaper)}; or use" if cheaper else "Use"
+    return f"{names} fewer graphs a batch, a smaller dim or depth."

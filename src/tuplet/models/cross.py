@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 
 from torch import Tensor, nn
 
 from tuplet.models.block import SplitLinear, make_activation, make_norm, scatter_mean
 from tuplet.models.config import ModelConfig
 from tuplet.patterns import CrossNeighbour
-from tuplet.tokens import Tuples
+from tuplet.tokens import Tuples, position_pairs
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class CrossIndex:
         nodes: N.
         pair_nodes: two (pairs,) tensors, the nodes of each ordered pair; none for keys of order 1.
         contained: for each choice of places the (T2,) query in each key (k1 <= k2), or the (T1,) key in each query.
-        key_pairs: for each two places a < b of a key the (T2,) pair that stands there.
+        key_pairs: for each two places of a key (a < b; both orders when directed) the (T2,) pair that stands there.
     """
 
     first_node: Tensor
@@ -32,7 +31,7 @@ class CrossIndex:
     key_pairs: tuple[Tensor, ...]
 
     @classmethod
-    def prepare(cls, queries: Tuples, keys: Tuples) -> CrossIndex:
+    def prepare(cls, queries: Tuples, keys: Tuples, directed: bool) -> CrossIndex:
         pairs = Tuples.all(queries.graph, 2)
         choices = CrossNeighbour(queries.order, keys.order).places
         longer = keys if queries.order <= keys.order else queries
@@ -41,7 +40,7 @@ class CrossIndex:
             queries.graph.num_nodes,
             (pairs.node(0), pairs.node(1)) if keys.order > 1 else (),
             tuple(longer.code(places) for places in choices),
-            tuple(keys.code(places) for places in combinations(range(keys.order), 2)),
+            tuple(keys.code(places) for places in position_pairs(keys.order, directed)),
         )
 
 
@@ -50,14 +49,15 @@ class CrossUpdate(nn.Module):
 
     For k1 = 1, k2 = 2 these are the paper's lines. In general X_u is the mean of the queries that begin with u, and the
     queries in J are its sub-tuples of length k1; for k1 > k2 it is the mean of the queries that contain J at the same places.
-    Pairs are all ordered pairs of nodes, so that e exists for non-edges too; keys of order 1 have no pairs.
+    Pairs are all ordered pairs of nodes, so that e exists for non-edges too; keys of order 1 have no pairs. Keys and pairs
+    are normed after their residual whatever ``norm_position`` says of the queries, and have no dropout.
     """
 
     def __init__(self, config: ModelConfig, query_order: int, key_order: int) -> None:
         super().__init__()
         self.upward = query_order > key_order
         choices = CrossNeighbour(query_order, key_order).groups
-        pairs = len(tuple(combinations(range(key_order), 2)))
+        pairs = len(position_pairs(key_order, config.directed))
         self.activation = make_activation(config.activation)
         self.pair_in = SplitLinear(3, config.dim) if pairs else None
         self.pair_out = nn.Linear(config.dim, config.dim) if pairs else None

@@ -11,17 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.attention import FavorFeatures, resolve_backend
-from tuplet.errors import OptionError
+from tuplet.errors import InputError, OptionError
 from tuplet.graphs import GraphBatch, read
 from tuplet.models.attention import TokenAttention
 from tuplet.models.block import Block, make_norm
 from tuplet.models.config import ModelConfig
-from tuplet.models.cost import Cost, estimate, refuse_if_too_large
+from tuplet.models.cost import Cost, estimate, most_tokens, refuse_if_too_large
 from tuplet.models.cross import CrossUpdate
 from tuplet.models.explain import Explanation, explain_layer
-from tuplet.models.pooling import NodePooling, make_head, pool
-from tuplet.models.prepare import Places, Prepared, draw_sample, make_patterns, prepare, reads_pairs
+from tuplet.models.pooling import Head, NodePooling, pool
+from tuplet.models.prepare import Places, Prepared, draw_sample, layout_key, make_patterns, pools_to_nodes, prepare
 from tuplet.tokens import NodeEmbedding, PairTable, TupleEmbedding
+from tuplet.tokens.sampling import LIMIT
 
 
 class Transformer(nn.Module):
@@ -70,48 +71,70 @@ class Transformer(nn.Module):
         updates = config.depth - 1 if choices.cross else 0
         self.updates = nn.ModuleList(CrossUpdate(config, query_order, key_order) for _ in range(updates))
         self.final_norm = make_norm(config.norm if config.norm_position == "pre" else "none", dim)
-        self.node_pooling = NodePooling(config, query_order) if self._pools_to_nodes() else None
-        self.head = make_head(config, 2 * dim if config.task == "edge" else dim)
+        self.node_pooling = NodePooling(config, query_order) if pools_to_nodes(config) else None
+        self.head = Head(config, 2 * dim if config.task == "edge" else dim)
         self.apply(initialise)
-
-    def _pools_to_nodes(self) -> bool:
-        return self.config.task == "node" or (self.config.task == "edge" and not reads_pairs(self.config))
 
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
     def read(self, batch: Any) -> GraphBatch:
-        """Check a batch against what the model was built for, on the model's device."""
-        config = self.config
-        graph = read(batch, undirected=config.undirected, directed=config.directed, device=self.device)
-        config.node_features.check(graph.x, graph.num_nodes)
-        config.edge_features.check(graph.edge_attr, graph.num_edges + int((graph.loop >= 0).sum()))
-        for field, features, values in (
-            ("x", config.node_features, graph.x),
-            ("edge_attr", config.edge_features, graph.edge_attr),
+        """Check a batch against what the model was built for, on the model's device, and draw its sample."""
+        config, parameter = self.config, next(self.parameters())
+        graph = read(batch, undirected=config.undirected, directed=config.directed, device=parameter.device)
+        edges = graph.num_edges + int((graph.loop >= 0).sum())
+        for features, values, rows in (
+            (config.node_features, graph.x, graph.num_nodes),
+            (config.edge_features, graph.edge_attr, edges),
         ):
+            features.check(values, rows, parameter.dtype)
             if features.columns == 0 and values is not None:
-                option = "node" if field == "x" else "edge"
+                option = "node" if features.field == "x" else "edge"
                 warnings.warn(
-                    f"{field} is ignored: the model was built without {option}_types or {option}_dim", stacklevel=3
+                    f"{features.field} is ignored: the model was built without {option}_types or {option}_dim",
+                    stacklevel=4,
                 )
-        return draw_sample(config, graph)
+        limit = (
+            most_tokens(config, self.patterns, parameter.element_size(), parameter.device)
+            if config.check_memory
+            else LIMIT
+        )
+        return draw_sample(config, graph, limit)
 
     def prepare(self, batch: Any) -> Prepared:
         """Check a batch, predict its memory, and build its tokens and layouts."""
         if isinstance(batch, Prepared):
+            if batch.key != layout_key(self.config, self.backend):
+                raise InputError(
+                    "prepared", f"a batch prepared for {self.config.name} with the same options", "one of another model"
+                )
             return batch
+        config = self.config
+        self._refuse_float16_sums()
         graph = self.read(batch)
-        if self.config.check_memory and self.backend != "reference":
-            refuse_if_too_large(self.cost(graph), self.config, self.device)
-        return prepare(self.config, self.patterns, graph, self.backend == "reference")
+        if config.check_memory and self.backend != "reference":
+            refuse_if_too_large(self.cost(graph), config, self.device)
+        if self.training and graph.num_graphs == 1 and _is_centred(config):
+            warnings.warn(
+                "a training batch of one graph: BatchNorm over its tokens makes their mean the same for every graph; "
+                "use more graphs a batch, norm='layer' or pool='max'",
+                stacklevel=3,
+            )
+        return prepare(config, self.patterns, graph, self.backend)
+
+    def _refuse_float16_sums(self) -> None:
+        """The sum form adds up n^k products, which float16 cannot hold: better a sentence than NaN."""
+        device = self.device.type
+        narrow = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
+        if self.config.choices.kernel == "relu" and (narrow or next(self.parameters()).dtype == torch.float16):
+            raise OptionError(f"{self.config.name}: sums exceed float16; use bfloat16 or float32")
 
     def forward(self, batch: Any) -> Tensor:
         """Predictions of shape (graphs | nodes | queried pairs, outputs)."""
-        prepared = batch if isinstance(batch, Prepared) else self.prepare(batch)
-        nodes, x = self.embed(prepared)
-        x = self.final_norm(self.run_layers(x, prepared, self.config.depth)[0])
+        prepared = self.prepare(batch)
+        nodes, x, y, e = self.embed(prepared)
+        x = self.final_norm(self.run_layers(x, y, e, prepared, self.config.depth)[0])
         config = self.config
         if config.task == "graph":
             return self.head(pool(x, prepared.query_graph, prepared.layouts.graphs, config.pool))
@@ -121,24 +144,27 @@ class Transformer(nn.Module):
             return self.head(x)
         return self.head(torch.cat([F.embedding(rows, x) for rows in prepared.query_pairs], dim=1))
 
-    def embed(self, prepared: Prepared) -> tuple[Tensor, Tensor]:
-        """First embeddings of nodes (N, d) and of the query tokens (T1, d)."""
+    def embed(self, prepared: Prepared) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """First features of nodes (N, d) and queries (T1, d), and in cross-attention of keys (T2, d) and pairs of nodes."""
         nodes = self.nodes(prepared.graph)
-        return nodes, self._embed_tuples(self.tuples, nodes, prepared, prepared.query_places)
-
-    def _embed_tuples(self, embedding: TupleEmbedding, nodes: Tensor, prepared: Prepared, places: Places) -> Tensor:
         table = None if self.pairs is None else self.pairs(prepared.graph)
-        return embedding(nodes, table, places.nodes, places.pairs, places.index)
 
-    def run_layers(self, x: Tensor, prepared: Prepared, depth: int) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Query tokens, key tokens (cross-attention only) and virtual tuples after ``depth`` layers."""
-        y = e = virtual = None
+        def tuples(embedding: TupleEmbedding, places: Places) -> Tensor:
+            return embedding(nodes, table, places.nodes, places.pairs, places.index)
+
+        x = tuples(self.tuples, prepared.query_places)
+        y = e = None
         if self.keys is not None and prepared.key_places is not None:
-            y = self._embed_tuples(self.keys, self.nodes(prepared.graph), prepared, prepared.key_places)
-        if self.pairs is not None and prepared.pair_places is not None:
-            e = F.embedding(prepared.pair_places, self.pairs(prepared.graph))
-        if self.virtual is not None:
-            virtual = self.virtual.repeat(prepared.layouts.graphs, 1)
+            y = tuples(self.keys, prepared.key_places)
+        if table is not None and prepared.pair_places is not None:
+            e = F.embedding(prepared.pair_places, table)
+        return nodes, x, y, e
+
+    def run_layers(
+        self, x: Tensor, y: Tensor | None, e: Tensor | None, prepared: Prepared, depth: int
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Queries, keys (cross-attention only) and virtual tuples after ``depth`` layers."""
+        virtual = None if self.virtual is None else self.virtual.repeat(prepared.layouts.graphs, 1)
         for number, layer in enumerate(list(self.layers)[:depth]):
             x, virtual = layer(x, y, virtual, prepared.layouts)
             if y is not None and prepared.cross is not None and number < len(self.updates):
@@ -147,18 +173,25 @@ class Transformer(nn.Module):
 
     def cost(self, batch: Any) -> Cost:
         """Tokens, pairs, FLOPs and peak bytes of a training step on this batch, predicted without running it."""
-        graph = batch if isinstance(batch, GraphBatch) else self.read(batch)
+        graph = batch.graph if isinstance(batch, Prepared) else self.read(batch)
         item = next(self.parameters()).element_size()
         return estimate(self.config, self.patterns, graph, item * sum(p.numel() for p in self.parameters()), item)
 
     @torch.no_grad()
     def explain(self, batch: Any, layer: int = -1) -> Explanation:
-        """Attention weights of one layer, with the tuple that each row and column stands for."""
-        prepared = self.prepare(batch)
-        number = range(self.config.depth)[layer]
-        _, x = self.embed(prepared)
-        x, y, virtual = self.run_layers(x, prepared, number)
-        return explain_layer(self.layers[number], x, y, virtual, prepared)  # type: ignore[arg-type]
+        """Attention weights of one layer in evaluation mode, with the tuples that rows and columns stand for."""
+        depth = self.config.depth
+        if not -depth <= layer < depth:
+            raise OptionError(f"layer: expected a number from {-depth} to {depth - 1}; came {layer}")
+        training = self.training
+        self.eval()
+        try:
+            prepared = self.prepare(batch)
+            _, x, y, e = self.embed(prepared)
+            x, y, virtual = self.run_layers(x, y, e, prepared, layer % depth)
+            return explain_layer(self.layers[layer], x, y, virtual, prepared)  # type: ignore[arg-type]
+        finally:
+            self.train(training)
 
     @torch.no_grad()
     def redraw_features(self, generator: torch.Generator | None = None) -> None:
@@ -166,6 +199,11 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, FavorFeatures):
                 module.redraw(generator)
+
+
+def _is_centred(config: ModelConfig) -> bool:
+    """Whether the pooled tokens of a training batch are centred by the norm just before."""
+    return config.task == "graph" and config.norm == "batch" and config.pool != "max"
 
 
 def initialise(module: nn.Module) -> None:

@@ -1,12 +1,7 @@
-"""The paper's names for models, parsed into choices.
+"""The paper's names for models, parsed into choices; ``GRAMMAR`` below is the grammar.
 
-    name    := base ["(" sample ")"] ["-" kernel] ["^" pattern {"+" pattern}] {"+" extra}
-    base    := A k | A k1,k2          sample  := connected | random:N
-    kernel  := Performer | Linear | ReLU
-    pattern := Ngbh | Ngbh+ | LN | VT
-    extra   := bias | scale | reweight | index | basis
-
-A "+" at the end of "Ngbh", or before another "+", belongs to it: "A2^Ngbh+VT" is Ngbh and VT, "A2^Ngbh++VT" is Ngbh+ and VT.
+A "+" at the end of "Ngbh", or before another "+", belongs to it: "A2^Ngbh+VT" is Ngbh and VT, "A2^Ngbh++VT" is
+Ngbh+ and VT.
 """
 
 from __future__ import annotations
@@ -143,7 +138,7 @@ def _refuse_contradictions(name: str, choices: Choices, extras: tuple[str, ...])
         raise _unknown(name, "basis is a relation of dense attention")
     if choices.relation and not choices.patterns and not choices.basis:
         raise _unknown(name, f"dense attention over tuples has no relation for {choices.relation!r}; add +basis")
-    if choices.relation == "bias" and choices.patterns == ("VT",):
+    if choices.relation and choices.patterns == ("VT",):
         raise _unknown(name, "virtual tuples alone have no relation")
     if choices.cross and set(choices.patterns) - {"Ngbh"}:
         raise _unknown(name, "cross-attention is dense or Ngbh")

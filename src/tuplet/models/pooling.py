@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch_geometric.utils import scatter
 
+from tuplet.attention.weights import narrow, wide
 from tuplet.models.block import make_activation
 from tuplet.models.config import ModelConfig
 from tuplet.tokens import Tuples
 
 
 def pool(x: Tensor, rows: Tensor, count: int, how: str) -> Tensor:
-    """Add, mean or max of the rows of ``x`` that go to each of ``count`` places, zero where none goes; sums in float32 or more."""
-    wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-    return scatter(wide, rows, dim=0, dim_size=count, reduce="sum" if how == "add" else how).to(x.dtype)
+    """Add, mean or max of the rows of ``x`` that go to each of ``count`` places, zero where none goes; in float32 or more."""
+    return scatter(x.to(wide(x.dtype)), rows, dim=0, dim_size=count, reduce="sum" if how == "add" else how)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class NodePooling(nn.Module):
     """Hierarchical pooling n^k -> n^(k-1) -> .. -> n over the last entry; the first entry is the node that remains.
 
     Each step maps tokens through a linear layer and an activation and pools them. A node that begins no sampled tuple
-    keeps its first embedding.
+    keeps its first embedding, even if it stands at a later place of one.
     """
 
     def __init__(self, config: ModelConfig, order: int) -> None:
@@ -66,17 +68,23 @@ class NodePooling(nn.Module):
     def forward(self, x: Tensor, first: Tensor, prefixes: Prefixes) -> Tensor:
         """(N, d) from tokens (T, d) and the nodes' first embeddings (N, d)."""
         for step, rows, count in zip(self.steps, prefixes.rows, prefixes.counts, strict=True):
-            x = pool(step(x), rows, count, self.how)
+            x = narrow(pool(step(x), rows, count, self.how), x.dtype)
         return first.index_copy(0, prefixes.node, x.to(first.dtype))
 
 
-def make_head(config: ModelConfig, width: int) -> nn.Sequential:
-    """width -> d/2 -> d/4 -> outputs."""
-    half, quarter = max(1, config.dim // 2), max(1, config.dim // 4)
-    return nn.Sequential(
-        nn.Linear(width, half),
-        make_activation(config.activation),
-        nn.Linear(half, quarter),
-        make_activation(config.activation),
-        nn.Linear(quarter, config.outputs),
-    )
+class Head(nn.Module):
+    """width -> d/2 -> d/4 -> outputs, in float32 or more: a pooled sum may exceed what a narrow type holds."""
+
+    def __init__(self, config: ModelConfig, width: int) -> None:
+        super().__init__()
+        widths = [width, max(1, config.dim // 2), max(1, config.dim // 4), config.outputs]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        self.activation = make_activation(config.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        linears = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.to(wide(x.dtype))
+            for number, layer in enumerate(linears):
+                x = F.linear(self.activation(x) if number else x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+        return narrow(x, linears[0].weight.dtype)

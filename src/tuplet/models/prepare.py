@@ -25,6 +25,7 @@ from tuplet.patterns import (
     virtual_ptr,
 )
 from tuplet.tokens import Tuples, connected_tuples, pair_rows, position_pairs, random_tuples
+from tuplet.tokens.sampling import LIMIT
 
 
 def make_patterns(config: ModelConfig) -> tuple[Pattern, ...]:
@@ -79,6 +80,7 @@ class Prepared:
         pair_places: row of the pair table of each ordered pair of nodes, where a cross-attention updates e.
         prefixes: folds to nodes, for node and edge tasks.
         query_pairs: for an edge task the rows to read, of tokens (all 2-tuples) or of nodes.
+        key: what it was prepared for.
     """
 
     graph: GraphBatch
@@ -92,31 +94,38 @@ class Prepared:
     pair_places: Tensor | None
     prefixes: Prefixes | None
     query_pairs: tuple[Tensor, Tensor] | None
+    key: tuple[object, ...]
 
 
-def draw_sample(config: ModelConfig, graph: GraphBatch) -> GraphBatch:
-    """The batch with the sampled tuples that the model asks for, drawn now unless it came with them."""
+def draw_sample(config: ModelConfig, graph: GraphBatch, limit: int) -> GraphBatch:
+    """The batch with the sampled tuples that the model asks for, drawn now unless it came with them.
+
+    ``limit``: how many tuples fit in memory; connected ones are refused before more of them are made.
+    """
     choices = config.choices
     if choices.sample is None or graph.tuples is not None:
         return graph
     if choices.sample == "connected":
-        return connected_tuples(graph, max(choices.orders), config.repeats)
+        return connected_tuples(graph, max(choices.orders), config.repeats, min(limit, LIMIT))
     return random_tuples(graph, max(choices.orders), choices.budget, config.sample_seed, config.connected_share)
 
 
-def make_tokens(config: ModelConfig, graph: GraphBatch) -> tuple[Tuples, Tuples]:
-    """Queries and keys; of two orders the higher one is sampled, if the name asks for a sample."""
+def sampled_side(config: ModelConfig) -> str | None:
+    """Which tokens are a sample: "queries", "keys" (of two orders the higher, of equal ones the keys), or None."""
     choices = config.choices
-    query_order, key_order = choices.orders[0], choices.orders[-1]
     if choices.sample is None:
-        queries = Tuples.all(graph, query_order)
-        return queries, Tuples.all(graph, key_order) if choices.cross else queries
-    sample = Tuples.sampled(graph, max(choices.orders))
+        return None
+    return "keys" if choices.cross and choices.orders[0] <= choices.orders[1] else "queries"
+
+
+def make_tokens(config: ModelConfig, graph: GraphBatch) -> tuple[Tuples, Tuples]:
+    """Queries and keys, all tuples of their order or the sample that came with the batch."""
+    choices = config.choices
+    side = sampled_side(config)
+    queries = (Tuples.sampled if side == "queries" else Tuples.all)(graph, choices.orders[0])
     if not choices.cross:
-        return sample, sample
-    if query_order > key_order:
-        return sample, Tuples.all(graph, key_order)
-    return Tuples.all(graph, query_order), sample
+        return queries, queries
+    return queries, (Tuples.sampled if side == "keys" else Tuples.all)(graph, choices.orders[1])
 
 
 def make_layouts(
@@ -150,18 +159,17 @@ def make_layouts(
     )
 
 
-def prepare(config: ModelConfig, patterns: tuple[Pattern, ...], graph: GraphBatch, reference: bool) -> Prepared:
+def prepare(config: ModelConfig, patterns: tuple[Pattern, ...], graph: GraphBatch, backend: str) -> Prepared:
     """All of the above for one checked batch."""
     choices = config.choices
     queries, keys = make_tokens(config, graph)
     cross = pair_places = key_places = None
     if choices.cross:
-        cross = CrossIndex.prepare(queries, keys)
+        cross = CrossIndex.prepare(queries, keys, config.directed)
         pair_places = pair_rows(Tuples.all(graph, 2), 0, 1) if keys.order > 1 else None
         key_places = Places.prepare(keys, config.directed, choices.index)
-    prefixes = query_pairs = None
-    if config.task != "graph":
-        prefixes = Prefixes.prepare(queries)
+    prefixes = Prefixes.prepare(queries) if pools_to_nodes(config) else None
+    query_pairs = None
     if config.task == "edge":
         if graph.queries is None:
             raise InputError("edge_label_index", "the pairs to predict, shape (2, Q)", "a batch without it")
@@ -180,17 +188,30 @@ def prepare(config: ModelConfig, patterns: tuple[Pattern, ...], graph: GraphBatc
         keys,
         Places.prepare(queries, config.directed, choices.index),
         key_places,
-        make_layouts(config, patterns, queries, keys, reference),
+        make_layouts(config, patterns, queries, keys, backend == "reference"),
         queries.graph_of_token,
         cross,
         pair_places,
         prefixes,
         query_pairs,
+        layout_key(config, backend),
     )
 
 
 def reads_pairs(config: ModelConfig) -> bool:
     """Whether the edge head reads the tuples (i, j) and (j, i): order 2, all tuples. A sample may lack them."""
+    return config.task == "edge" and config.choices.orders[0] == 2 and sampled_side(config) != "queries"
+
+
+def pools_to_nodes(config: ModelConfig) -> bool:
+    """Whether tokens fold into nodes before the head."""
+    return config.task != "graph" and not reads_pairs(config)
+
+
+def layout_key(config: ModelConfig, backend: str) -> tuple[object, ...]:
+    """What a prepared batch depends on: models that agree in it can share one."""
+    relation = config.resolved_relation != "none"
+    virtual = config.virtual if "VT" in config.choices.patterns else 0
     choices = config.choices
-    sampled = choices.sample is not None and choices.orders[0] == max(choices.orders)
-    return choices.orders[0] == 2 and not sampled
+    tokens = (choices.orders, choices.patterns, choices.sample, choices.index, choices.basis)
+    return (*tokens, relation, virtual, config.softmax, config.task, config.directed, backend)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tuplet.graphs import GraphBatch
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
-from tuplet.patterns.relation import Equality, equality_codes, equality_patterns
+from tuplet.patterns.relation import Equality, equality_code, equality_codes, equality_patterns
 from tuplet.patterns.structure import Lines, Side
 from tuplet.tokens import Tuples
 
@@ -42,10 +42,7 @@ class Dense(Pattern):
 
     @staticmethod
     def _type(entries: Tuple) -> int:
-        pattern = tuple(entries.index(value) for value in entries)
-        code = 0
-        for place, first in enumerate(pattern):
-            code = code * (place + 1) + first
+        code = equality_code(tuple(entries.index(value) for value in entries))
         return equality_codes(len(entries)).index(code)
 
     def layout(self, queries: Tuples, keys: Tuples, group: int, typed: bool, skip_self: bool = False) -> Lines:

@@ -117,14 +117,15 @@ def equality_patterns(places: int) -> tuple[tuple[int, ...], ...]:
     return tuple(patterns)
 
 
+def equality_code(pattern: tuple[int, ...]) -> int:
+    """The number of an equality pattern: ``Equality`` computes the same one for all pairs of a tile at once."""
+    code = 0
+    for place, first in enumerate(pattern):
+        code = code * (place + 1) + first
+    return code
+
+
 @lru_cache(maxsize=16)
 def equality_codes(places: int) -> tuple[int, ...]:
-    """Sorted codes of the equality patterns in the numbering that ``Equality`` computes."""
-
-    def code(pattern: tuple[int, ...]) -> int:
-        value = 0
-        for place, first in enumerate(pattern):
-            value = value * (place + 1) + first
-        return value
-
-    return tuple(sorted(code(pattern) for pattern in equality_patterns(places)))
+    """Sorted codes of the equality patterns; a pattern's type is the position of its code."""
+    return tuple(sorted(equality_code(pattern) for pattern in equality_patterns(places)))

@@ -159,13 +159,11 @@ class Rows:
     Args:
         rowptr: (T1+1,) first pair of each query.
         key: (P,) key of each pair.
-        type: (P,) type of each pair, empty if there is one type only.
         chunks: (M, 3) on the host: first query, end query, pairs.
     """
 
     rowptr: Tensor
     key: Tensor
-    type: Tensor
     chunks: Tensor
 
     @classmethod
@@ -174,21 +172,21 @@ class Rows:
         query, order = torch.sort(query, stable=True)
         counts = torch.bincount(query, minlength=queries)
         rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return cls(rowptr, key[order], key.new_empty(0), cut_rows(counts))
+        return cls(rowptr, key[order], cut_rows(counts))
 
-    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pairs of queries first..end: the query counted from ``first``, the key, the type (or empty)."""
+    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor]:
+        """Pairs of queries first..end: the query counted from ``first``, and the key."""
         begin = self.rowptr[first : end + 1]
         place = repeat(torch.arange(end - first, device=self.key.device), begin[1:] - begin[:-1], pairs)
         pair = begin[0] + torch.arange(pairs, device=self.key.device)
-        return place, self.key[pair], self.type[pair] if self.type.numel() else self.type
+        return place, self.key[pair]
 
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly."""
         return _chunk_pairs(self, self.key.device)
 
     def pack(self) -> tuple[list[Tensor], list[int]]:
-        return [self.rowptr, self.key, self.type, self.chunks], [_ROWS]
+        return [self.rowptr, self.key, self.chunks], [_ROWS]
 
 
 @dataclass(frozen=True)
@@ -213,7 +211,7 @@ class Walk:
     col: Tensor
     chunks: Tensor
 
-    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, Tensor]:
+    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor]:
         """As ``Rows.chunk``."""
         token = torch.arange(first, end, device=self.col.device)
         graph = torch.searchsorted(self.ptr, token, right=True) - 1
@@ -225,7 +223,7 @@ class Walk:
         # everything that depends on the query alone is summed before it is spread over the pairs
         edge = torch.arange(pairs, device=self.col.device) + (begin - count.cumsum(0) + count)[place]
         key = (token - node * stride)[place] + self.col[edge] * stride[place]
-        return place, key, key.new_empty(0)
+        return place, key
 
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly."""
@@ -264,8 +262,8 @@ def cut_rows(counts: Tensor) -> Tensor:
 def _chunk_pairs(rows: Rows | Walk, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     parts = []
     for first, end, pairs in rows.chunks.tolist():
-        place, key, types = rows.chunk(first, end, pairs)
-        parts.append([place + first, key, types if types.numel() else torch.zeros_like(key)])
+        place, key = rows.chunk(first, end, pairs)
+        parts.append([place + first, key, torch.zeros_like(key)])
     return _concatenate(parts, device)
 
 

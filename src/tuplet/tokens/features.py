@@ -97,8 +97,9 @@ class TupleEmbedding(nn.Module):
 
     "concat": MLP(x_{i_1}, .., x_{i_k}, e_{i_1 i_2}, ..) over all entries and pairs of entries. The MLP's first layer acts
     on a concatenation, so it is a sum of one linear map a part, taken before the parts are spread over the tuples:
-    nothing wider than d exists for a tuple. "sum" adds node and pair vectors as they are; it forgets which entry is
-    which, so it is not injective (the paper's optional form).
+    nothing wider than d exists for a tuple. It is injective on categorical features for all but a null set of weights
+    (real features of more than d numbers may meet in d numbers, as under any linear map). "sum" adds node and pair
+    vectors as they are; it forgets which entry is which, so it is not injective (the paper's optional form).
 
     Args:
         order: k.

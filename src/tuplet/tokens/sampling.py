@@ -1,7 +1,7 @@
 """Samples of k-tuples (section 4.3 and appendix "Third-Order Variants"): connected ones, and random ones.
 
 A sample is input: a transform draws it once from seed and graph into ``data.tuples``, so that every epoch, device and
-permuted copy sees the same tokens. ``random`` and ``connected`` do the same for a batch that has none.
+permuted copy sees the same tokens. ``connected_tuples`` and ``random_tuples`` do the same for a checked batch.
 """
 
 from __future__ import annotations
