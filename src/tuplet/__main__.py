@@ -1,0 +1,7 @@
+"""``python -m tuplet``: the ``tuplet`` command."""
+
+import sys
+
+from tuplet.cli import main
+
+sys.exit(main())
