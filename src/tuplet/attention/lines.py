@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tuplet.attention.weights import TINY, Rule, finite, narrow, wide
-from tuplet.patterns.structure import Lines, block_size, load
+from tuplet.patterns.structure import QUERIES_A_TILE, Lines, block_size, load
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Block:
         device = self.key.device
         key_place = torch.arange(self.key.shape[1], device=device)
         portion = load(1, self.key.shape[1] if scored else 0, keys_held=True)
-        step = max(1, block_size(device) // (self.key.shape[0] * portion))
+        step = max(QUERIES_A_TILE, block_size(device) // (self.key.shape[0] * portion))
         for begin in range(0, self.queries, step):
             place = torch.arange(begin, min(begin + step, self.queries), device=device)
             query, exists = self.lines.query.tokens(self.span, place)

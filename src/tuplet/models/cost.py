@@ -18,7 +18,7 @@ from tuplet.graphs import GraphBatch
 from tuplet.models.config import ModelConfig
 from tuplet.models.prepare import sampled_side
 from tuplet.patterns import LocalNeighbour, Pattern
-from tuplet.patterns.structure import block_size, chunk_size
+from tuplet.patterns.structure import QUERIES_A_TILE, block_size, chunk_size
 
 LINE_TENSORS, ROW_TENSORS = 6, 5
 """Tensors of the size of a tile of pairs (lines), or of the vectors gathered for them (rows), that exist at once."""
@@ -90,7 +90,8 @@ def estimate(
     sampled = choices.sample is not None
     pairs = sum(pattern.count_pairs(queries, keys, graph, sampled) for pattern in patterns)
     groups = max((pattern.groups for pattern in patterns), default=1)
-    tile = _tile_bytes(config, patterns, keys, pairs, graph.device, item)
+    longest = max(keys) if not choices.patterns else max(graph.sizes)  # keys of a line: a graph, or an axis of it
+    tile = _tile_bytes(config, patterns, longest, pairs, graph.device, item)
     vector = config.dim * item
 
     layer_queries, layer_keys = _kept_a_layer(config, patterns)
@@ -157,7 +158,7 @@ def _factorised(config: ModelConfig) -> bool:
 def _tile_bytes(
     config: ModelConfig,
     patterns: tuple[Pattern, ...],
-    keys: tuple[int, ...],
+    longest: int,
     pairs: int,
     device: torch.device,
     item: int,
@@ -173,7 +174,7 @@ def _tile_bytes(
         return gathered * heads * (config.dim // config.heads) * item * ROW_TENSORS
     if _factorised(config):
         return 0
-    at_once = min(pairs // groups, max(block_size(device), max(keys)))
+    at_once = min(pairs // groups, max(block_size(device), QUERIES_A_TILE * longest))
     return at_once * item * (heads * LINE_TENSORS + (config.heads * EQUALITY_TENSORS if choices.basis else 0))
 
 

@@ -17,12 +17,16 @@ from tuplet.patterns.relation import Adjacency, Equality
 
 def block_size(device: torch.device) -> int:
     """Numbers a head that lines work on at once (pairs, and vectors gathered for them): small enough for a CPU's cache."""
-    return 1 << (18 if device.type == "cpu" else 21)
+    return 1 << (16 if device.type == "cpu" else 21)
 
 
 def chunk_size(device: torch.device) -> int:
     """Pairs that rows work on at once."""
-    return 1 << (15 if device.type == "cpu" else 18)
+    return 1 << (13 if device.type == "cpu" else 18)
+
+
+QUERIES_A_TILE = 16
+"""Queries of a line that are worked on at once at least: each time, all keys of the line are read again."""
 
 
 def load(queries: int, keys: int, keys_held: bool = False) -> int:

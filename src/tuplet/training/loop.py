@@ -158,7 +158,7 @@ def _step(
     if not torch.isfinite(value):
         raise OptionError(f"lr: the loss became {value.item()} in epoch {epoch + 1}; try less than {options.lr:g}")
     optimiser.zero_grad()
-    value.backward()  # type: ignore[no-untyped-call]
+    value.backward()
     nn.utils.clip_grad_norm_(model.parameters(), options.clip)
     optimiser.step()
     return value.item()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from tuplet._extras import require
@@ -25,11 +25,10 @@ def progress_bar(title: str, stream: TextIO | None = None, every: float = 10.0) 
         every: seconds between two lines, where there is no terminal or rich is not installed.
     """
     stream = stream or sys.stdout
-    try:
+    bar, console = None, None
+    with suppress(MissingExtraError):
         bar = require("rich.progress", "train")
         console = require("rich.console", "train").Console(file=stream)
-    except MissingExtraError:
-        bar = console = None
     if bar is None or console is None or not console.is_terminal:
         yield _lines(title, stream, every)
         return
