@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from tuplet import __version__
 from tuplet.errors import OptionError, TupletError
 
 
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="tuplet", description="Higher-order graph transformers: attention over k-tuples of nodes.")
+    parser.add_argument("--version", action="version", version=f"tuplet {__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
 
     demo = verbs.add_parser("demo", help="train A2^LN and A2 on circular skip links and draw what they see")

@@ -57,7 +57,7 @@ def _curves(axes: Any, results: list[Result]) -> None:
     axes.axhline(10, color=GREY, linewidth=1, linestyle="--", zorder=1)
     for result in results:
         percent = [100 * value for value in result.history.val_metric]
-        label = f"{result.name}, {result.test_accuracy:.0f} % of the test graphs"
+        label = f"{result.name}: {result.test_accuracy:.0f} % on the test graphs after {len(percent)} epochs"
         axes.plot(range(1, len(percent) + 1), percent, color=COLOURS[result.name], lw=2, marker="o", ms=5, label=label)
     axes.text(1.01, 10, "chance", color=GREY, fontsize=9, va="center", transform=axes.get_yaxis_transform())
     axes.set(ylim=(0, 119), yticks=range(0, 101, 20))

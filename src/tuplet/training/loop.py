@@ -103,7 +103,7 @@ def fit(
         loss: of outputs and targets, a mean over the batch.
         metric: of all outputs and targets of the validation set.
         options: the settings.
-        progress: told after every step how far the run is (see ``progress_bar``).
+        progress: told at every step how far the run is (see ``progress_bar``).
     """
     if not train:
         raise OptionError("train: expected at least one graph; came none")
@@ -124,14 +124,14 @@ def fit(
             model.train()
             total = 0.0
             for number, batch in enumerate(loader):
-                total += batch.num_graphs * _step(model, batch, loss, optimiser, options, epoch)
                 if progress is not None:
-                    progress(epoch * len(loader) + number + 1, steps, _describe(history, epoch, options))
+                    progress(epoch * len(loader) + number, steps, _describe(history, epoch, options))
+                total += batch.num_graphs * _step(model, batch, loss, optimiser, options, epoch)
             history.train_loss.append(total / len(train))
             history.val_metric.append(metric(*predict(model, held_out)))
             history.seconds.append(time.perf_counter() - begin)
             latest, record = history.val_metric[-1], history.val_metric[history.best]
-            if epoch == 0 or not options.at_least(record, latest):
+            if epoch == 0 or (latest != record and options.at_least(latest, record)):
                 history.best = epoch
                 best = {name: value.clone() for name, value in model.state_dict().items()}
             perfect = perfect + 1 if options.stop_at is not None and options.at_least(latest, options.stop_at) else 0

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
+from torch_geometric.data import Batch, Data
 
 from tuplet.errors import OptionError
 
@@ -28,7 +27,8 @@ def ready(model: nn.Module, data: Sequence[Data], batch_size: int) -> Ready:
     """``data`` in batches, in order, prepared once where the model knows how to."""
     if not data:
         raise OptionError("data: expected at least one graph; came none")
-    return [(prepare(model, batch), batch.y) for batch in DataLoader(list(data), batch_size)]
+    batches = [Batch.from_data_list(list(data[i : i + batch_size])) for i in range(0, len(data), batch_size)]
+    return [(prepare(model, batch), batch.y) for batch in batches]
 
 
 def prepare(model: nn.Module, batch: Any) -> Any:
