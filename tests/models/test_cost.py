@@ -8,10 +8,10 @@ import torch
 from zoo import NAMES
 
 import tuplet
+from measure import peak_bytes
 from tuplet.errors import TooLargeError
 from tuplet.models import cost as cost_module
 
-SIZE = {"A1": 1200, "A2": 100, "A3": 22}
 CASES = [
     *[
         (name, n, {})
@@ -34,18 +34,6 @@ CASES = [
 ]
 
 
-def peak_bytes(call):
-    """Most bytes that torch's CPU allocator held at once during a call, from its own record of every allocation."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        call()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = most = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        most = max(most, held)
-    return most
-
-
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("name, n, options", CASES, ids=str)
 def test_peak_bytes_are_predicted_within_a_quarter(name, n, options, depth):
@@ -61,7 +49,7 @@ def test_peak_bytes_are_predicted_within_a_quarter(name, n, options, depth):
         optimiser.step()
 
     resident = 3 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    measured = peak_bytes(step) + resident
+    measured = peak_bytes(step, torch.device("cpu")) + resident
     assert 0.75 <= model.cost(graph).peak_bytes / measured <= 1.25
 
 
@@ -107,7 +95,7 @@ def test_too_large_is_refused_in_words_at_once(name):
         with pytest.raises(TooLargeError):
             model(batch)
 
-    assert peak_bytes(refused) < 10e6
+    assert peak_bytes(refused, torch.device("cpu")) < 10e6
     message = str(error.value)
     for part in (name, "n = 20000", "GB", "tokens", "pairs", "dim = 64", "Cheaper:", "^LN"):
         assert part in message
