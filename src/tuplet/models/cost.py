@@ -131,7 +131,7 @@ def _kept_a_layer(config: ModelConfig, patterns: tuple[Pattern, ...]) -> tuple[f
     if choices.kernel == "performer":
         query, key_value = 1 + 2 * _feature_ratio(config), 3 + 2 * _feature_ratio(config)
     elif choices.kernel == "linear":
-        query, key_value = 2.0, 3.0
+        query, key_value = 3.0, 4.0  # the exponential below zero, and the map itself
     groups = sum(pattern.groups for pattern in patterns) + virtual
     outputs = len(patterns) + virtual + 1
     if config.softmax == "joint":  # messages of all groups, and once more where their shares multiply them
@@ -172,8 +172,8 @@ def _tile_bytes(
     if all(isinstance(pattern, LocalNeighbour) for pattern in patterns) or choices.orders[0] > choices.orders[-1]:
         gathered = min(pairs // groups, chunk_size(device))
         return gathered * heads * (config.dim // config.heads) * item * ROW_TENSORS
-    if _factorised(config):
-        return 0
+    if _factorised(config):  # no pairs, but a portion of queries with their messages and gradients
+        return min(longest, block_size(device) // 16) * config.dim * item * ROW_TENSORS
     at_once = min(pairs // groups, max(block_size(device), QUERIES_A_TILE * longest))
     return at_once * item * (heads * LINE_TENSORS + (config.heads * EQUALITY_TENSORS if choices.basis else 0))
 
