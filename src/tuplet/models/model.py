@@ -114,7 +114,7 @@ class Transformer(nn.Module):
         self._refuse_float16_sums()
         graph = self.read(batch)
         if config.check_memory and self.backend != "reference":
-            refuse_if_too_large(self.cost(graph), config, self.device)
+            refuse_if_too_large(self._estimate(graph), config, self.device)
         if self.training and graph.num_graphs == 1 and _is_centred(config):
             warnings.warn(
                 "a training batch of one graph: BatchNorm over its tokens makes their mean the same for every graph; "
@@ -173,7 +173,9 @@ class Transformer(nn.Module):
 
     def cost(self, batch: Any) -> Cost:
         """Tokens, pairs, FLOPs and peak bytes of a training step on this batch, predicted without running it."""
-        graph = batch.graph if isinstance(batch, Prepared) else self.read(batch)
+        return self._estimate(batch.graph if isinstance(batch, Prepared) else self.read(batch))
+
+    def _estimate(self, graph: GraphBatch) -> Cost:
         item = next(self.parameters()).element_size()
         return estimate(self.config, self.patterns, graph, item * sum(p.numel() for p in self.parameters()), item)
 
