@@ -31,6 +31,7 @@ class GraphBatch:
         queries: (2, Q) queried pairs of an edge task, numbered over the whole batch, or None.
         tuples: (S, k) sampled tuples with node numbers of their own graph, or None.
         tuple_counts: sampled tuples of each graph, or None.
+        simplices: of an attached complex, for dimensions 1, 2, .., (S_k, k+1) node numbers over the batch, or None.
     """
 
     sizes: tuple[int, ...]
@@ -44,6 +45,7 @@ class GraphBatch:
     queries: Tensor | None = None
     tuples: Tensor | None = None
     tuple_counts: tuple[int, ...] | None = None
+    simplices: tuple[Tensor, ...] | None = None
 
     @property
     def num_graphs(self) -> int:
@@ -69,6 +71,8 @@ class GraphBatch:
         moved: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "simplices" and value is not None:
+                value = tuple(rows.to(device) for rows in value)
             moved[field.name] = value.to(device) if isinstance(value, Tensor) else value
         return GraphBatch(**moved)
 

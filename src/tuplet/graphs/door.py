@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -77,6 +78,7 @@ def read(
         queries=_queries(batch, ptr),
         tuples=None if tuples is None else tuples.to(device),
         tuple_counts=tuple_counts,
+        simplices=_simplices(batch, ptr),
     )
 
 
@@ -90,7 +92,7 @@ def _collate(graphs: Any) -> Data:
         raise InputError("graphs", "at least one graph", "an empty list")
     kept = [_fields(item, number) for number, item in enumerate(data)]
     _fill_edgeless(kept)
-    for field in ("x", "edge_attr", "edge_label_index", "tuples"):
+    for field in ("x", "edge_attr", "edge_label_index", "tuples", *_simplex_fields(data)):
         _check_alike(field, [item.get(field) for item in kept])
     try:
         return Batch.from_data_list([Data(**{k: v for k, v in item.items() if v is not None}) for item in kept])
@@ -117,6 +119,8 @@ def _fields(item: Data, number: int) -> dict[str, Any]:
     fields["tuples"] = _tuples(item.get("tuples"), where)
     if item.get("edge_label_index") is not None:
         fields["edge_label_index"] = _pairs(item.edge_label_index, "edge_label_index", where)
+    for field in _simplex_fields([item]):
+        fields[field] = _index(item[field], field, _dimension(field) + 1, where)
     sizes = _sizes(item)
     if len(sizes) != 1:
         raise InputError("graphs", "one graph in every item of a list", f"{len(sizes)} graphs in item {number}")
@@ -136,18 +140,24 @@ def _check_alike(field: str, values: list[Tensor | None]) -> None:
     missing = [number for number, value in enumerate(values) if value is None]
     if missing and len(missing) < len(values):
         raise InputError(field, "in every graph of a list or in none", f"none in graph {missing[0]}")
-    widths = [] if missing or field == "edge_label_index" else [value.shape[1] for value in values if value is not None]
+    widths = [] if missing or "index" in field else [value.shape[1] for value in values if value is not None]
     for number, width in enumerate(widths):
         if width != widths[0]:
             raise InputError(field, f"{widths[0]} columns, as in graph 0", f"{width} in graph {number}")
 
 
 def _pairs(index: Any, field: str, where: str = "") -> Tensor:
+    return _index(index, field, 2, where)
+
+
+def _index(index: Any, field: str, rows: int, where: str = "") -> Tensor:
+    """A checked tensor of node numbers, one column a pair or simplex."""
+    shape = f"({rows}, {'E' if rows == 2 else 'S'})"
     if not isinstance(index, Tensor):
         came = "None" if index is None else type(index).__name__
-        raise InputError(field, "a tensor of shape (2, E)", came + where)
-    if index.dim() != 2 or index.shape[0] != 2:
-        raise InputError(field, "shape (2, E)", f"shape {tuple(index.shape)}{where}")
+        raise InputError(field, f"a tensor of shape {shape}", came + where)
+    if index.dim() != 2 or index.shape[0] != rows:
+        raise InputError(field, f"shape {shape}", f"shape {tuple(index.shape)}{where}")
     if index.dtype not in _INTEGERS:
         raise InputError(field, "torch.int64 or torch.int32", f"{index.dtype}{where}")
     return (index.as_tensor() if isinstance(index, EdgeIndex) else index).long()
@@ -216,7 +226,7 @@ def _counts(data: Data, field: str, rows: int, graphs: int) -> tuple[int, ...] |
 
 
 def _check_range(index: Tensor, field: str, ptr: Tensor, counts: tuple[int, ...] | None) -> None:
-    """Refuse pairs that leave their graph. PyG shifts indices when it collates: only ``counts`` tell whose pair it was."""
+    """Refuse columns that leave their graph. PyG shifts indices when it collates: only ``counts`` tell whose they were."""
     if index.numel() == 0:
         return
     by_node = torch.searchsorted(ptr, index.contiguous(), right=True) - 1
@@ -230,12 +240,12 @@ def _check_range(index: Tensor, field: str, ptr: Tensor, counts: tuple[int, ...]
         return
     pair = int(outside.nonzero()[0])
     n = int(end[pair] - first[pair])
-    u, v = (index[:, pair] - first[pair]).tolist()
-    other_graph = int(by_node[0, pair]) == int(by_node[1, pair]) and 0 <= int(by_node[0, pair]) < len(ptr) - 1
+    nodes = tuple((index[:, pair] - first[pair]).tolist())
+    other_graph = len(set(by_node[:, pair].tolist())) == 1 and 0 <= int(by_node[0, pair]) < len(ptr) - 1
     raise InputError(
         field,
         f"node numbers 0..{n - 1} in graph {int(graph[pair])} (n = {n})",
-        f"the pair ({u}, {v})",
+        f"the {'pair' if len(nodes) == 2 else 'simplex'} {nodes}",
         f"If {field} was replaced after the graphs were collated, collate them again." if other_graph else "",
     )
 
@@ -263,6 +273,29 @@ def _queries(batch: Data, ptr: Tensor) -> Tensor | None:
     counts = _counts(batch, "edge_label_index", queries.shape[1], len(ptr) - 1)
     _check_range(queries, "edge_label_index", ptr, counts)
     return queries
+
+
+def _dimension(field: str) -> int:
+    return int(field.rsplit("_", 1)[1])
+
+
+def _simplex_fields(items: Sequence[Data]) -> list[str]:
+    """The fields ``simplex_index_1``, ``simplex_index_2``, .. that some graph has, lowest dimension first."""
+    found = {field for item in items for field in item.keys() if re.fullmatch(r"simplex_index_\d+", field)}  # noqa: SIM118
+    fields = sorted(found, key=_dimension)
+    for place, field in enumerate(fields, start=1):
+        if _dimension(field) != place:
+            raise InputError(f"simplex_index_{place}", "every dimension from 1 upwards", f"{field} without it")
+    return fields
+
+
+def _simplices(batch: Data, ptr: Tensor) -> tuple[Tensor, ...] | None:
+    levels = []
+    for k, field in enumerate(_simplex_fields([batch]), start=1):
+        index = _index(batch[field], field, k + 1).to(ptr.device)
+        _check_range(index, field, ptr, _counts(batch, field, index.shape[1], len(ptr) - 1))
+        levels.append(index.t())
+    return tuple(levels) or None
 
 
 def _sample(batch: Data, sizes: tuple[int, ...]) -> tuple[Tensor | None, tuple[int, ...] | None]:
