@@ -1,4 +1,4 @@
-"""Higher-order graph transformers: attention whose tokens are k-tuples of nodes."""
+"""Higher-order graph transformers: attention whose tokens are k-tuples of nodes, or simplices."""
 
 from tuplet import errors
 from tuplet.graphs import read

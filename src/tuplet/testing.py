@@ -35,11 +35,11 @@ def relative_error(value: Tensor, expected: Tensor) -> float:
 
 
 def permute(graph: Data, permutation: Tensor) -> Data:
-    """The same graph with node i renamed to ``permutation[i]``: features, edges, queried pairs and tuples go along."""
+    """The same graph with node i renamed to ``permutation[i]``: features, edges, queried pairs, tuples and simplices go along."""
     copy = graph.clone()
     copy.num_nodes = graph.num_nodes
-    for field in ("edge_index", "edge_label_index", "tuples"):
-        if graph.get(field) is not None:
+    for field in graph.keys():  # noqa: SIM118
+        if field in ("edge_index", "edge_label_index", "tuples") or field.startswith("simplex_index_"):
             copy[field] = permutation[graph[field]]
     if graph.x is not None:
         copy.x = torch.empty_like(graph.x)

@@ -12,13 +12,16 @@ from tuplet.patterns import (
     Dense,
     LocalNeighbour,
     Neighbour,
+    SimplexDense,
+    SimplexNeighbour,
+    Virtual,
     define,
     structure,
     virtual_layout,
     virtual_pairs,
-    virtual_ptr,
 )
-from tuplet.tokens import Tuples, connected_tuples
+from tuplet.tokens import Simplices, Tuples, connected_tuples
+from tuplet.topology import clique_complex
 
 RULES = [
     Rule(kernel, relation, 0.5)
@@ -44,6 +47,16 @@ def cases():
         ("cross up", CrossNeighbour(1, 2), one, two, 0, False),
         ("cross down", CrossNeighbour(2, 1), two, one, 1, False),
     ]
+    triangles = read(["Bw", "A_", "A?"])
+    simplices = Simplices.take(triangles, clique_complex(triangles, 2), 0, 1)
+    for name, pattern in (
+        ("simplices", SimplexDense()),
+        ("simplices within dimensions", SimplexDense(inter=False)),
+        ("signed simplices", SimplexDense(signed=True)),
+        ("simplex neighbours", SimplexNeighbour(joint=True)),
+        ("upper adjacent simplices", SimplexNeighbour(joint=False)),
+    ):
+        patterns.append((name, pattern, simplices, simplices, pattern.groups - 1, False))
     for name, pattern, queries, keys, group, skip_self in patterns:
         for typed in (True, False):
             layout = pattern.layout(queries, keys, group, typed, skip_self)
@@ -53,9 +66,11 @@ def cases():
                 define(pattern, queries, keys, group, skip_self),
                 pattern.types if typed else 0,
             )
-    ptr = virtual_ptr(graph.num_graphs, 2, graph.device)
-    yield "from virtual", virtual_layout(one.ptr, ptr), virtual_pairs(one.ptr, ptr), 1
-    yield "to virtual", virtual_layout(ptr, one.ptr), virtual_pairs(ptr, one.ptr), 1
+    virtual = Virtual.make(graph, 2)
+    yield "from virtual", virtual_layout(one, virtual), virtual_pairs(one, virtual), 1
+    yield "to virtual", virtual_layout(virtual, one), virtual_pairs(virtual, one), 1
+    virtual = Virtual.make(triangles, 2)
+    yield "simplices to virtual", virtual_layout(virtual, simplices), virtual_pairs(virtual, simplices), 1
 
 
 CASES = list(cases())

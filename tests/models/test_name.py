@@ -30,6 +30,13 @@ PARSED = {
     "A3(connected)": Choices((3,), "connected"),
     "A3(random:4096)": Choices((3,), "random", 4096),
     "A3(connected)^LN": Choices((3,), "connected", patterns=("LN",)),
+    "AS1": Choices((), dims=(1, 1)),
+    "AS0:1": Choices((), dims=(0, 1)),
+    "AS0:3+reweight": Choices((), relation="reweight", dims=(0, 3)),
+    "AS0:1-Performer": Choices((), kernel="performer", dims=(0, 1)),
+    "AS0:1^SN": Choices((), patterns=("SN",), dims=(0, 1)),
+    "AS1:2^SN+VS": Choices((), patterns=("SN", "VS"), dims=(1, 2)),
+    "AS0:1^SN+VS+bias": Choices((), patterns=("SN", "VS"), relation="bias", dims=(0, 1)),
     "A3(random:5)-ReLU^LN+VT+index": Choices((3,), "random", 5, "relu", ("LN", "VT"), None, True),
 }
 
@@ -40,9 +47,9 @@ def test_names_mean_what_the_paper_says(name):
     assert str(parse(name)) == name
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_every_known_name_builds_at_any_order(order):
-    for name in known_names(f"A{order}"):
+@pytest.mark.parametrize("like", ["A1", "A2", "A3", "A4", "AS0", "AS1", "AS0:2", "AS1:3"])
+def test_every_known_name_builds_at_any_order(like):
+    for name in known_names(like):
         assert str(tuplet.build(name, dim=24, depth=1, heads=6).config.choices) == name
 
 
@@ -69,6 +76,16 @@ WRONG = {
     "A2^VT+scale": "A2^VT",
     "A1,2^LN": "A1,2^Ngbh",
     "A2 ^LN": "A2^LN",
+    "A2^SN": "A2^LN",
+    "AS": "AS0:1",
+    "AS1:0": "AS0:1",
+    "AS0:1^LN": "AS0:1^SN",
+    "AS0:1^VT": "AS0:1^VS",
+    "AS0:1(connected)": "AS0:1",
+    "AS0:1+basis": "AS0:1+bias",
+    "AS0:1+index": "AS0:1",
+    "AS0:1^VS+bias": "AS0:1",
+    "AS0,1": "AS0:1",
     "a2^ln": "A2",
 }
 
@@ -81,11 +98,6 @@ def test_a_wrong_name_gets_the_grammar_and_the_nearest_valid_name(name):
     assert "name    := base" in message
     assert f"Did you mean '{WRONG[name]}" in message
     parse(message.split("Did you mean '")[1].split("'")[0])
-
-
-def test_simplicial_names_are_named_as_such():
-    with pytest.raises(ModelNameError, match="simplicial"):
-        tuplet.build("AS0:1^SN+VS")
 
 
 WRONG_OPTIONS = [

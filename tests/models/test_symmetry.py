@@ -11,7 +11,7 @@ from zoo import NAMES, TASKS, build
 from tuplet import testing
 from tuplet.attention import FavorFeatures, lines
 from tuplet.graphs.graph6 import from_graph6
-from tuplet.patterns.relation import Adjacency
+from tuplet.patterns.relation import TypeMatrix
 
 GRAPHS = testing.graphs(max_nodes=5, node_types=3, edge_types=2, queries=3)
 SMALL = testing.graphs(max_nodes=4, node_types=3, edge_types=2, queries=2)
@@ -129,7 +129,7 @@ class TestTheChecksCanFail:
     """Each symmetry test is run on a model that is broken on purpose, in the ways of the released code."""
 
     def test_relation_by_node_numbering(self, monkeypatch):
-        monkeypatch.setattr(Adjacency, "types", lambda self, lines, q, k, i, j: (q[:, :, None] < k[:, None, :]).long())
+        monkeypatch.setattr(TypeMatrix, "types", lambda self, lines, q, k, i, j: (q[:, :, None] < k[:, None, :]).long())
         model = build("A2^Ngbh+", node_types=None, edge_types=None)
         with pytest.raises(AssertionError, match="renaming nodes"):
             testing.assert_permutation_equivariant(model, "DDW")

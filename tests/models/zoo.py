@@ -1,4 +1,4 @@
-"""Every kind of tuple model, at orders 1 to 3, for the tests that all of them must pass."""
+"""Every kind of model, tuples of order 1 to 3 and simplices up to dimension 3, for the tests that all of them must pass."""
 
 import tuplet
 
@@ -46,7 +46,23 @@ MIXED = (
     "A3,1(random:9)^Ngbh",
     "A2,2(connected)^Ngbh",
 )
-NAMES = tuple(name.format(k=k) for k in (1, 2, 3) for name in PER_ORDER) + MIXED
+PER_DIMENSION = (
+    "AS0:{K}",
+    "AS0:{K}+bias",
+    "AS0:{K}+scale",
+    "AS0:{K}+reweight",
+    "AS0:{K}-Performer",
+    "AS0:{K}-Linear",
+    "AS0:{K}-ReLU",
+    "AS0:{K}^SN",
+    "AS0:{K}^SN+bias",
+    "AS0:{K}-ReLU^SN",
+    "AS0:{K}^VS",
+    "AS0:{K}^SN+VS",
+)
+MIXED_SIMPLICES = ("AS1", "AS2+bias", "AS1^SN+VS", "AS1:2", "AS1:2^SN", "AS0:1-Linear+bias", "AS0:1-Performer^SN+VS")
+SIMPLICIAL = tuple(name.format(K=K) for K in (0, 1, 2, 3) for name in PER_DIMENSION) + MIXED_SIMPLICES
+NAMES = tuple(name.format(k=k) for k in (1, 2, 3) for name in PER_ORDER) + MIXED + SIMPLICIAL
 TASKS = ("graph", "node", "edge")
 
 

@@ -30,9 +30,7 @@ def first_features(model, graphs):
     with torch.no_grad():
         prepared = model.prepare(graphs)
         rows = model.embed(prepared)[1]
-    return rows, [
-        isomorphism_type(graphs[g], entries) for g, tuples in enumerate(prepared.queries.tolist()) for entries in tuples
-    ]
+    return rows, [isomorphism_type(graphs[g], entries) for g, entries in prepared.queries.tolist()]
 
 
 def agree(rows, types):
@@ -72,7 +70,9 @@ def test_the_numbering_of_tuples():
     """Token numbers are mixed-radix: offsets of graphs, strides of axes."""
     tuples = Tuples.all(read(["DDW", "A_"]), 3)
     assert tuples.counts == (125, 8)
-    assert tuples.tolist() == [list(itertools.product(range(n), repeat=3)) for n in (5, 2)]
+    assert tuples.tolist() == [
+        (graph, entries) for graph, n in enumerate((5, 2)) for entries in itertools.product(range(n), repeat=3)
+    ]
     assert tuples.stride(0).tolist() == [25, 4]
     assert torch.equal(tuples.code((0, 1, 2)), torch.arange(133))
     assert tuples.nodes is None

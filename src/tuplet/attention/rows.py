@@ -1,6 +1,6 @@
 """The ``torch`` backend for rows: every query gathers its own keys, a chunk of pairs at a time.
 
-All pairs have one type. As for lines, scores live for one chunk and are computed again in the backward pass.
+As for lines, scores live for one chunk and are computed again in the backward pass.
 Shapes: P pairs of a chunk, h heads, c head size.
 """
 
@@ -14,13 +14,15 @@ from tuplet.patterns.structure import Rows, Walk
 
 
 def _scores(
-    q: Tensor, k: Tensor, query: Tensor, key: Tensor, table: Tensor, rule: Rule
+    q: Tensor, k: Tensor, query: Tensor, key: Tensor, kind: Tensor | None, table: Tensor, rule: Rule
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """Gathered queries and keys (P, h, c), and (P, h) dot products, scores before and after the relation, its numbers."""
     queries = q.index_select(0, query).to(wide(q.dtype))
     keys = k.index_select(0, key).to(wide(k.dtype))
     dot = (queries * keys).sum(-1)
-    entry = None if rule.relation == "none" else table[0].expand_as(dot)
+    entry = None
+    if rule.relation != "none":
+        entry = table[0].expand_as(dot) if kind is None else table.index_select(0, kind)
     raw, score = rule.score(dot, entry)
     return queries, keys, dot, raw, score, entry
 
@@ -31,8 +33,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor, rows: Rows | Walk, r
     lse = torch.full(q.shape[:2], -torch.inf, dtype=wide(q.dtype), device=q.device)
     table = table.to(wide(q.dtype))
     for first, end, pairs in rows.chunks.tolist():
-        place, key = rows.chunk(first, end, pairs)
-        _, _, _, _, score, entry = _scores(q, k, place + first, key, table, rule)
+        place, key, kind = rows.chunk(first, end, pairs)
+        _, _, _, _, score, entry = _scores(q, k, place + first, key, kind, table, rule)
         if rule.normalised:
             largest = torch.full_like(lse[first:end], -torch.inf)
             largest.scatter_reduce_(0, place[:, None].expand_as(score), score, "amax")
@@ -68,8 +70,8 @@ def backward(
     grad_table = torch.zeros_like(table, dtype=sums)
     wide_table = table.to(sums)
     for first, end, pairs in rows.chunks.tolist():
-        place, key = rows.chunk(first, end, pairs)
-        queries, keys, dot, raw, score, entry = _scores(q, k, place + first, key, wide_table, rule)
+        place, key, kind = rows.chunk(first, end, pairs)
+        queries, keys, dot, raw, score, entry = _scores(q, k, place + first, key, kind, wide_table, rule)
         rows_grad = grad_out[first:end].to(sums)
         grad = rows_grad.index_select(0, place)
         grad_weight = (grad * v.index_select(0, key).to(sums)).sum(-1)
@@ -86,7 +88,10 @@ def backward(
         if reweight is not None:
             grad_entry, weight = weight * grad_weight, weight * reweight
         if grad_entry is not None:
-            grad_table[0] += grad_entry.sum(0)
+            if kind is None:
+                grad_table[0] += grad_entry.sum(0)
+            else:
+                grad_table.index_add_(0, kind, grad_entry)
         grad_v.index_add_(0, key, weight[..., None] * grad)
         grad_k.index_add_(0, key, grad_dot[..., None] * queries)
         grad_q[first:end].index_add_(0, place, grad_dot[..., None] * keys)

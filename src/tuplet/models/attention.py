@@ -25,6 +25,8 @@ class Layouts:
         key_graph: (T2,) graph of each key.
         virtual_graph: (G·m,) graph of each virtual tuple.
         graphs: G.
+        kinds: how many keys each kind of token has (simplices of each dimension), in the order of the keys.
+        values: the numbers that relation types stand for, where a function of them takes the place of a learned table.
     """
 
     patterns: tuple[tuple[Group, ...], ...]
@@ -33,6 +35,8 @@ class Layouts:
     key_graph: Tensor
     virtual_graph: Tensor
     graphs: int
+    kinds: tuple[int, ...] = ()
+    values: Tensor | None = None
 
 
 class TokenAttention(nn.Module):
@@ -52,6 +56,8 @@ class TokenAttention(nn.Module):
         virtual: whether there are virtual tuples.
         upward: whether the virtual tuples are updated, which nothing reads after the last layer.
         features: random features of FAVOR+.
+        kinds: dimensions of simplices, each of which has value weights V^k of its own; 1 for tuples.
+        phi: "types" looks relations up in a learned table; "identity" and "mlp" are functions of ``Layouts.values``.
     """
 
     def __init__(
@@ -65,13 +71,18 @@ class TokenAttention(nn.Module):
         virtual: bool = False,
         upward: bool = False,
         features: int | None = None,
+        kinds: int = 1,
+        phi: str = "types",
     ) -> None:
         super().__init__()
         self.heads = heads
         self.patterns = patterns
         self.joint = joint
         self.query = nn.Linear(dim, dim)
-        self.key_value = nn.Linear(dim, 2 * dim) if patterns or upward else None
+        keyed = bool(patterns) or upward
+        self.key_value = nn.Linear(dim, 2 * dim) if keyed and kinds == 1 else None
+        self.key = nn.Linear(dim, dim) if keyed and kinds > 1 else None
+        self.values = nn.ModuleList(nn.Linear(dim, dim) for _ in range(kinds)) if keyed and kinds > 1 else None
         self.output = nn.Linear(dim, dim)
         self.virtual = nn.Linear(dim, 3 * dim) if virtual else None
         self.virtual_output = nn.Linear(dim, dim) if upward else None
@@ -81,7 +92,10 @@ class TokenAttention(nn.Module):
         self.rule = Rule("positive" if positive else kernel, relation, scale)
         self.plain = Rule(self.rule.kernel, "none", scale)
         self.tables = nn.ParameterList()
-        if relation != "none":
+        self.phi: nn.Module | None = None
+        if phi == "mlp":
+            self.phi = nn.Sequential(nn.Linear(1, 4 * heads), nn.GELU(), nn.Linear(4 * heads, heads))
+        if relation != "none" and phi == "types":
             sizes = [self._types(pattern) for pattern in patterns] + [1] * (joint and virtual)
             self.tables.extend(nn.Parameter(torch.empty(size, heads)) for size in sizes)
         self.reset_parameters()
@@ -98,6 +112,10 @@ class TokenAttention(nn.Module):
         if self.key_value is not None:
             for part, gain in zip(self.key_value.weight.chunk(2), (0.5, 2**0.5), strict=True):
                 nn.init.xavier_uniform_(part, gain=gain)
+        if self.key is not None and self.values is not None:
+            nn.init.xavier_uniform_(self.key.weight, gain=0.5)
+            for value in self.values:
+                nn.init.xavier_uniform_(value.weight, gain=2**0.5)  # type: ignore[arg-type]
         for table in self.tables:
             neutral = 0.0 if self.rule.relation == "bias" else 1.0
             nn.init.normal_(table, neutral, 1.0 if self.rule.relation == "bias" else 0.5)
@@ -111,10 +129,13 @@ class TokenAttention(nn.Module):
         own = pattern.types - pattern.shared_self
         return pattern.shared_self + own * (pattern.groups if self.joint else 1)
 
-    def table(self, pattern: int, group: int, heads: slice) -> Tensor | None:
-        """(types, heads) learned numbers of a group: in the joint form each group has types of its own but for the tuple itself."""
+    def table(self, pattern: int, group: int, heads: slice, layouts: Layouts) -> Tensor | None:
+        """(types, heads) numbers of a group: in the joint form each group has types of its own but for the tuple itself."""
         if self.rule.relation == "none":
             return None
+        if layouts.values is not None:
+            values = layouts.values.to(self.query.weight.dtype)[:, None]
+            return (values.expand(-1, self.heads) if self.phi is None else self.phi(values))[:, heads]
         table = self.tables[pattern][:, heads]
         if not self.joint:
             return table
@@ -130,6 +151,9 @@ class TokenAttention(nn.Module):
         real = [self.query(x).unflatten(-1, split)]
         if self.key_value is not None:
             real += self.key_value(y).unflatten(-1, (2, *split)).unbind(1)
+        if self.key is not None and self.values is not None:
+            parts = [value(part) for value, part in zip(self.values, y.split(layouts.kinds), strict=True)]
+            real += [self.key(y).unflatten(-1, split), torch.cat(parts).unflatten(-1, split)]
         unreal: list[Tensor] = []
         if self.virtual is not None and virtual is not None:
             unreal = list(self.virtual(virtual).unflatten(-1, (3, *split)).unbind(1))
@@ -159,7 +183,7 @@ class TokenAttention(nn.Module):
 
     def mix(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> tuple[Tensor, Tensor | None]:
         """Messages (T1, h, c) of tuples and (G·m, h, c) of virtual tuples, before the output projections."""
-        parts = [self._attend(real, number, groups) for number, groups in enumerate(layouts.patterns)]
+        parts = [self._attend(real, number, groups, layouts) for number, groups in enumerate(layouts.patterns)]
         if layouts.from_virtual is not None:
             rule, table = self.plain, None
             if self.joint and self.rule.relation != "none":
@@ -181,13 +205,15 @@ class TokenAttention(nn.Module):
         """The heads that attend to a group: all of them in the joint form, else every ``groups``-th, dealt round-robin."""
         return slice(None) if self.joint else slice(group, None, groups)
 
-    def _attend(self, real: list[Tensor], pattern: int, groups: tuple[Group, ...]) -> list[tuple[Tensor, Tensor]]:
+    def _attend(
+        self, real: list[Tensor], pattern: int, groups: tuple[Group, ...], layouts: Layouts
+    ) -> list[tuple[Tensor, Tensor]]:
         """Messages and log-sum-exps of each group, for the heads that attend to it."""
         parts = []
         for group, pairs in enumerate(groups):
             heads = self.heads_of(len(groups), group)
             q, k, v = (tensor[:, heads] for tensor in real)
-            parts.append(attend(q, k, v, pairs, self.table(pattern, group, heads), self.rule))
+            parts.append(attend(q, k, v, pairs, self.table(pattern, group, heads, layouts), self.rule))
         return parts
 
 

@@ -11,10 +11,10 @@ from tuplet.models.config import ModelConfig
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
-    """BatchNorm over all tokens of the batch; a lone token is normalised by the running statistics."""
+    """BatchNorm over all tokens of the batch; a lone token, or none at all, is normalised by the running statistics."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training and x.shape[0] == 1:
+        if self.training and x.shape[0] <= 1:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         return super().forward(x)
 

@@ -17,7 +17,8 @@ class Kind:
         tokens: what attends.
         pattern: who sees whom.
         kernel: how weights are made.
-        cost: operations of one layer; n nodes, k order, d width, D mean degree, N tuples drawn.
+        cost: operations of one layer; n nodes, k order, d width, D mean degree, N tuples drawn, S simplices, D_S their
+            mean number of neighbours.
         power: which graphs it tells apart; "-" where the paper proves nothing.
         paper: where the paper has it.
     """
@@ -31,7 +32,7 @@ class Kind:
     paper: str
 
 
-ALL, CROSS = "all k-tuples", "k1- and k2-tuples"
+ALL, CROSS, SIMPLICES = "all k-tuples", "k1- and k2-tuples", "simplices"
 DENSE, NEIGHBOUR, LOCAL, VIRTUAL = "dense", "neighbour", "local neighbour", "virtual tuples"
 
 CATALOGUE = (
@@ -53,4 +54,12 @@ CATALOGUE = (
     Kind("A3(connected)", "connected k-tuples", DENSE, "softmax", "n^2 D^(2k-2) d", "-", "Appendix E.1"),
     Kind("A3(connected)^LN", "connected k-tuples", LOCAL, "softmax", "n D^k k d", "-", "Section 4.3"),
     Kind("A3(random:4096)", "N random k-tuples", DENSE, "softmax", "N^2 d", "-", "Section 4.3"),
+    Kind("AS1", "k-simplices", DENSE, "softmax", "S^2 d", "-", "Appendix C.2"),
+    Kind("AS0:1", SIMPLICES, DENSE, "softmax", "S^2 d", "-", "Appendix C.2"),
+    Kind("AS0:1+bias", SIMPLICES, "dense, by Laplacian", "softmax", "S^2 d", ">= MPSN", "Appendix C.2"),
+    Kind("AS0:1+reweight", SIMPLICES, "dense, by Laplacian", "softmax", "S^2 d", ">= MPSN", "Appendix C.2"),
+    Kind("AS0:1-Performer", SIMPLICES, DENSE, "FAVOR+", "S d^2", "-", "Appendix C.4"),
+    Kind("AS0:1^SN", SIMPLICES, "simplex neighbour", "softmax", "S D_S d", "= MPSN", "Appendix C.4"),
+    Kind("AS0:1^VS", SIMPLICES, "virtual simplices", "softmax", "S d", "~ AS0:1-Performer", "Appendix C.4"),
+    Kind("AS0:1^SN+VS", SIMPLICES, "simplex neighbour + virtual", "softmax", "S D_S d", "-", "Table 3"),
 )

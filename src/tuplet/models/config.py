@@ -11,6 +11,7 @@ from tuplet.attention import resolve_backend
 from tuplet.errors import OptionError
 from tuplet.graphs import Features
 from tuplet.models.name import Choices, parse
+from tuplet.patterns.simplex import GROUPS
 
 _CHOICES = {
     "task": ("graph", "node", "edge"),
@@ -19,7 +20,10 @@ _CHOICES = {
     "norm_position": ("post", "pre"),
     "activation": ("gelu", "relu"),
     "init": ("concat", "sum"),
-    "softmax": ("groups", "joint"),
+    "softmax": (None, "groups", "joint"),
+    "phi": ("types", "identity", "mlp"),
+    "laplacian": ("inter", "block"),
+    "pool_over": ("all", "nodes"),
     "relation": (None, "none", "bias", "scale", "reweight"),
     "undirected": ("require", "symmetrise"),
 }
@@ -38,10 +42,12 @@ class ModelConfig:
         outputs: width of the output.
         node_types, edge_types: number of values of a categorical feature, or a list with one number a column.
         node_dim, edge_dim: width of a real feature vector.
-        virtual: virtual tuples a graph (used by VT).
+        virtual: virtual tokens a graph (used by VT and VS).
         softmax: "groups": head group j looks at the j-th neighbourhood with its own softmax (the paper's definition).
-            "joint": one softmax over all neighbourhoods and virtual tuples (the published numbers).
-        relation: "none", "bias", "scale", "reweight"; None picks bias for Ngbh+, +basis and the joint softmax, else none.
+            "joint": one softmax over all neighbourhoods and virtual tokens (the published numbers). None picks joint for
+            SN, as the paper has it, and groups for all others.
+        relation: "none", "bias", "scale", "reweight"; None picks scale for SN with the joint softmax, bias for Ngbh+,
+            +basis and every other joint softmax, else none.
         pool: pooling to graphs, and at each step to nodes: "mean", "add" or "max". A sum over n^k tuples grows with
             the graph: "add" can count, and needs a smaller learning rate.
         norm: "batch" (over all tokens of the batch), "layer" or "none".
@@ -49,7 +55,14 @@ class ModelConfig:
         activation: of feed-forward, pooling and head: "gelu" or "relu".
         dropout: on the outputs of attention and feed-forward.
         init: "concat" (isomorphism types, injective) or "sum".
-        degree: append node degrees to the input.
+        degree: append node degrees to the input, and the number of cofaces to that of simplices. None means yes where
+            dense attention over simplices has a relation (they stand on the diagonal of the Laplacian), else no.
+        phi: what dense attention over simplices makes of an entry of the Hodge Laplacian: "types" looks a number up by the
+            set of orientation-free relations; "identity" takes the signed entry itself and "mlp" a function of it, so
+            that outputs depend on the numbering of nodes.
+        laplacian: "inter" relates simplices across dimensions (𝓛_{0:K}), "block" within a dimension only (L).
+        truncate: read relations of AS_{k1:k2} in the complex up to dimension k2; otherwise up to k2 + 1.
+        pool_over: graph outputs from all simplices ("all") or from 0-simplices ("nodes").
         features: random features of the Performer kernel; None for c·ln c.
         repeats: whether sampled connected tuples may repeat an entry.
         connected_share: part of a random sample drawn among connected tuples.
@@ -71,7 +84,7 @@ class ModelConfig:
     edge_types: int | Sequence[int] | None = None
     edge_dim: int | None = None
     virtual: int = 1
-    softmax: Literal["groups", "joint"] = "groups"
+    softmax: Literal["groups", "joint"] | None = None
     relation: Literal["none", "bias", "scale", "reweight"] | None = None
     pool: Literal["add", "mean", "max"] = "mean"
     norm: Literal["batch", "layer", "none"] = "batch"
@@ -79,7 +92,11 @@ class ModelConfig:
     activation: Literal["gelu", "relu"] = "gelu"
     dropout: float = 0.0
     init: Literal["concat", "sum"] = "concat"
-    degree: bool = False
+    degree: bool | None = None
+    phi: Literal["types", "identity", "mlp"] = "types"
+    laplacian: Literal["inter", "block"] = "inter"
+    truncate: bool = False
+    pool_over: Literal["all", "nodes"] = "all"
     features: int | None = None
     repeats: bool = True
     connected_share: float = 0.0
@@ -103,8 +120,8 @@ class ModelConfig:
             value = getattr(self, field)
             if not isinstance(value, int | float) or not 0 <= value <= 1 or (end == "1)" and value == 1):
                 raise OptionError(f"{field}: expected a number in [0, {end}; came {value!r}")
-        for field in ("degree", "repeats", "directed", "check_memory"):
-            if not isinstance(getattr(self, field), bool):
+        for field in ("degree", "repeats", "directed", "check_memory", "truncate"):
+            if not isinstance(getattr(self, field), bool) and (field != "degree" or self.degree is not None):
                 raise OptionError(f"{field}: expected True or False; came {getattr(self, field)!r}")
         if self.features is not None and (not isinstance(self.features, int) or self.features < 1):
             raise OptionError(f"features: expected a positive int or None; came {self.features!r}")
@@ -119,8 +136,8 @@ class ModelConfig:
             )
         if self.relation is not None and choices.relation not in (None, self.relation):
             raise OptionError(f"relation: the name {self.name!r} says {choices.relation!r}; came {self.relation!r}")
-        untyped = not choices.basis and not set(choices.patterns) - {"VT"}
-        if self.relation not in (None, "none") and untyped and self.softmax == "groups":
+        untyped = not choices.basis and not choices.sparse and (choices.dims is None or choices.virtual)
+        if self.relation not in (None, "none") and untyped and not self.joint:
             raise OptionError(
                 f"relation: {self.name} has no relation types for {self.relation!r}; dense attention has them with +basis"
             )
@@ -128,9 +145,25 @@ class ModelConfig:
             raise OptionError(
                 f"relation: {self.name} is its relation; came 'none'. Without it the model is Ngbh, or plain dense."
             )
+        self._check_simplicial()
         resolve_backend(self.backend)
         for field, features in (("node_types", self.node_features), ("edge_types", self.edge_features)):
             object.__setattr__(self, field, features.types)  # as a tuple, so that a config can be hashed
+
+    def _check_simplicial(self) -> None:
+        """Refuse options of simplicial transformers where they have no meaning."""
+        dims, related = self.choices.dims, not self.choices.patterns and self.resolved_relation != "none"
+        for field, default in (("phi", "types"), ("laplacian", "inter"), ("truncate", False), ("pool_over", "all")):
+            value = getattr(self, field)
+            if value != default and dims is None:
+                raise OptionError(f"{field}: an option of simplicial transformers; came {value!r} for {self.name}")
+            if value != default and field in ("phi", "laplacian") and not related:
+                raise OptionError(
+                    f"{field}: {self.name} reads no Laplacian; dense attention over simplices does with +bias, +scale "
+                    f"or +reweight; came {value!r}"
+                )
+        if self.pool_over == "nodes" and dims is not None and dims[0] > 0:
+            raise OptionError(f"pool_over: {self.name} has no 0-simplices to pool over; came 'nodes'")
 
     @property
     def choices(self) -> Choices:
@@ -148,8 +181,10 @@ class ModelConfig:
     def groups(self) -> int:
         """The most groups that a pattern of this model divides its heads among."""
         choices = self.choices
-        if self.softmax == "joint" or not set(choices.patterns) - {"VT"}:
+        if self.joint or not choices.sparse:
             return 1
+        if choices.dims is not None:
+            return len(GROUPS)
         return comb(max(choices.orders), min(choices.orders)) if choices.cross else choices.orders[0]
 
     @property
@@ -159,11 +194,23 @@ class ModelConfig:
         stated = choices.relation or self.relation
         if stated is not None:
             return stated
-        return (
-            "bias"
-            if "Ngbh+" in choices.patterns or choices.basis or (self.softmax == "joint" and choices.patterns)
-            else "none"
-        )
+        if "SN" in choices.patterns:
+            return "scale" if self.joint else "none"
+        biased = "Ngbh+" in choices.patterns or choices.basis or (self.joint and choices.patterns)
+        return "bias" if biased else "none"
+
+    @property
+    def joint(self) -> bool:
+        """Whether one softmax spans all groups of keys and virtual tokens."""
+        return self.softmax == "joint" or (self.softmax is None and "SN" in self.choices.patterns)
+
+    @property
+    def degrees(self) -> bool:
+        """Whether degrees are part of the input."""
+        if self.degree is not None:
+            return self.degree
+        dense = self.choices.dims is not None and not self.choices.patterns
+        return dense and self.resolved_relation != "none"
 
 
 def _plain(types: int | Sequence[int] | None) -> int | list[int] | None:

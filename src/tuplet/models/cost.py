@@ -7,18 +7,18 @@ token. Attention keeps nothing of the size of the pairs, so its tiles enter as a
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 import torch
 
 from tuplet.attention.kernels import favor_features
 from tuplet.errors import TooLargeError
-from tuplet.graphs import GraphBatch
 from tuplet.models.config import ModelConfig
-from tuplet.models.prepare import sampled_side
-from tuplet.patterns import LocalNeighbour, Pattern
+from tuplet.models.prepare import Patterns
+from tuplet.patterns import LocalNeighbour, SimplexNeighbour
 from tuplet.patterns.structure import QUERIES_A_TILE, block_size, chunk_size
+from tuplet.tokens import Simplices, Tokens
 
 LINE_TENSORS, ROW_TENSORS = 6, 5
 """Tensors of the size of a tile of pairs (lines), or of the vectors gathered for them (rows), that exist at once."""
@@ -57,57 +57,54 @@ class _Sizes:
     keys: int
     pairs_of_nodes: int
     virtual: int
+    embedding: float
 
 
-def token_counts(config: ModelConfig, graph: GraphBatch) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Query and key tokens of each graph."""
-    counts = []
-    for side, order in (("queries", config.choices.orders[0]), ("keys", config.choices.orders[-1])):
-        sampled = sampled_side(config) == (side if config.choices.cross else "queries")
-        counts.append(graph.tuple_counts or () if sampled else tuple(n**order for n in graph.sizes))
-    return counts[0], counts[1]
-
-
-def most_tokens(config: ModelConfig, patterns: tuple[Pattern, ...], item: int, device: torch.device) -> int:
-    """How many sampled tokens could fit on the device at all."""
+def most_tokens(config: ModelConfig, patterns: Patterns, item: int, device: torch.device) -> int:
+    """How many sampled tuples could fit on the device at all."""
     kept = sum(_kept_a_layer(config, patterns)) * config.depth if torch.is_grad_enabled() else 4
     return int(available_bytes(device) / (config.dim * item * kept))
 
 
 def estimate(
-    config: ModelConfig, patterns: tuple[Pattern, ...], graph: GraphBatch, parameter_bytes: int, item: int
+    config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Tokens], parameter_bytes: int, item: int
 ) -> Cost:
-    """Predict a step of a model with parameters of ``item`` bytes each."""
+    """Predict a step of a model with parameters of ``item`` bytes each on tokens (queries and keys)."""
     choices = config.choices
-    queries, keys = token_counts(config, graph)
-    virtual = config.virtual * graph.num_graphs if "VT" in choices.patterns else 0
+    queries, keys = tokens
+    graph = queries.graph
+    virtual = config.virtual * graph.num_graphs if choices.virtual else 0
+    embedding = 3 if config.init == "concat" else 1
     sizes = _Sizes(
-        sum(queries),
-        sum(keys),
+        queries.total,
+        keys.total,
         sum(n * n for n in graph.sizes) if choices.cross and choices.orders[1] > 1 else 0,
         virtual,
+        embedding * (queries.total + (keys.total if choices.cross else 0))
+        if not isinstance(queries, Simplices)
+        else _simplex_embedding(config, queries),
     )
-    sampled = choices.sample is not None
-    pairs = sum(pattern.count_pairs(queries, keys, graph, sampled) for pattern in patterns)
+    pairs = sum(pattern.count_pairs(queries, keys) for pattern in patterns)
     groups = max((pattern.groups for pattern in patterns), default=1)
-    longest = max(keys) if not choices.patterns else max(graph.sizes)  # keys of a line: a graph, or an axis of it
+    longest = (
+        max(keys.counts) if not choices.patterns else max(graph.sizes)
+    )  # keys of a line: a graph, or an axis of it
     tile = _tile_bytes(config, patterns, longest, pairs, graph.device, item)
     vector = config.dim * item
 
     layer_queries, layer_keys = _kept_a_layer(config, patterns)
-    embedding = 3 if config.init == "concat" else 1
-    kept = config.depth * (layer_queries * sizes.queries + layer_keys * sizes.keys) + embedding * sizes.queries
+    kept = config.depth * (layer_queries * sizes.queries + layer_keys * sizes.keys) + sizes.embedding
     update = 4 * (sizes.keys + sizes.pairs_of_nodes) if choices.cross else 0
     if choices.cross:
-        kept += embedding * sizes.keys + sizes.pairs_of_nodes + (config.depth - 1) * update
+        kept += sizes.pairs_of_nodes + (config.depth - 1) * update
     random = 2 * _feature_ratio(config) * (sizes.queries + sizes.keys) if choices.kernel == "performer" else 0
-    held = 4 * _held_tokens(config, keys, graph.device)
+    held = 4 * _held_tokens(config, keys.counts, graph.device)
     # the backward pass begins with everything kept and two gradients; or it peaks in the last attention, when gradients
     # of queries, keys and values, of random features, and a block of lines have come
     at_start = kept + 2 * max(sizes.queries, sizes.keys if config.depth > 1 else 0)
     at_attention = kept - RELEASED * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
     activations = int(max(at_start * vector, at_attention * vector + tile))
-    indices = _index_bytes(config, sizes)
+    indices = _index_bytes(config, sizes) if choices.dims is None else _simplex_bytes(config, queries, pairs)
     forward = int((6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector)
     return Cost(
         tokens=sizes.queries + (sizes.keys if choices.cross else 0),
@@ -119,10 +116,28 @@ def estimate(
     )
 
 
-def _kept_a_layer(config: ModelConfig, patterns: tuple[Pattern, ...]) -> tuple[float, float]:
+def _simplex_embedding(config: ModelConfig, tokens: Simplices) -> float:
+    """Vectors that the first features of simplices keep, dimension by dimension, and their concatenation."""
+    levels = tokens.complex.counts[: tokens.high + 1]
+    each = [4 if k == 1 else 3 for k in range(len(levels))] if config.init == "concat" else [1] * len(levels)
+    return sum(a * b for a, b in zip(each, levels, strict=True)) + tokens.total * (len(tokens.sizes) > 1)
+
+
+def _simplex_bytes(config: ModelConfig, tokens: Tokens, pairs: int) -> int:
+    """Nodes and faces of simplices, graphs and places of tokens, and the pairs of SN or the type of each dense pair."""
+    assert isinstance(tokens, Simplices)
+    rows = sum(2 * (k + 1) * count for k, count in enumerate(tokens.complex.counts)) + 4 * tokens.total
+    if config.choices.sparse:
+        return 8 * rows + pairs * (9 if config.resolved_relation != "none" else 8)
+    if config.choices.virtual or config.resolved_relation == "none":
+        return 8 * rows
+    return 8 * rows + pairs * (1 if config.phi == "types" else 4)
+
+
+def _kept_a_layer(config: ModelConfig, patterns: Patterns) -> tuple[float, float]:
     """Vectors that autograd keeps for each query and each key token in one layer."""
     choices = config.choices
-    virtual = "VT" in choices.patterns
+    virtual = choices.virtual
     hidden = 4 if config.activation == "gelu" else 2  # GELU keeps its input and its output, ReLU one tensor
     stream = hidden + (4 if config.norm != "none" else 2)
     if config.dropout:
@@ -134,7 +149,7 @@ def _kept_a_layer(config: ModelConfig, patterns: tuple[Pattern, ...]) -> tuple[f
         query, key_value = 3.0, 4.0  # the exponential below zero, and the map itself
     groups = sum(pattern.groups for pattern in patterns) + virtual
     outputs = len(patterns) + virtual + 1
-    if config.softmax == "joint":  # messages of all groups, and once more where their shares multiply them
+    if config.joint and groups > 1:  # messages of all groups, and once more where their shares multiply them
         outputs = (1 if choices.kernel == "relu" else 2) * groups + 1
     log_sums = groups * config.heads / config.dim
     return query + outputs + stream + log_sums, key_value
@@ -147,7 +162,7 @@ def _feature_ratio(config: ModelConfig) -> float:
 
 def _held_tokens(config: ModelConfig, keys: tuple[int, ...], device: torch.device) -> int:
     """Key tokens that a block of lines gathers at once: whole graphs for dense and virtual patterns, else few."""
-    whole = not config.choices.patterns or "VT" in config.choices.patterns
+    whole = not config.choices.patterns or config.choices.virtual
     return max(keys) if whole else min(max(keys), block_size(device) // 64)
 
 
@@ -157,7 +172,7 @@ def _factorised(config: ModelConfig) -> bool:
 
 def _tile_bytes(
     config: ModelConfig,
-    patterns: tuple[Pattern, ...],
+    patterns: Patterns,
     longest: int,
     pairs: int,
     device: torch.device,
@@ -166,16 +181,19 @@ def _tile_bytes(
     """Most bytes of pairs (lines), or of vectors gathered for pairs (rows), that exist at once."""
     choices = config.choices
     groups = max((pattern.groups for pattern in patterns), default=1)
-    heads = config.heads if config.softmax == "joint" else -(-config.heads // groups)
+    heads = config.heads if config.joint else -(-config.heads // groups)
     if not patterns:
         return 0
-    if all(isinstance(pattern, LocalNeighbour) for pattern in patterns) or choices.orders[0] > choices.orders[-1]:
+    sparse = all(isinstance(pattern, LocalNeighbour | SimplexNeighbour) for pattern in patterns)
+    if sparse or (choices.cross and choices.orders[0] > choices.orders[1]):
         gathered = min(pairs // groups, chunk_size(device))
         return gathered * heads * (config.dim // config.heads) * item * ROW_TENSORS
     if _factorised(config):  # no pairs, but a portion of queries with their messages and gradients
         return min(longest, block_size(device) // 16) * config.dim * item * ROW_TENSORS
     at_once = min(pairs // groups, max(block_size(device), QUERIES_A_TILE * longest))
-    return at_once * item * (heads * LINE_TENSORS + (config.heads * EQUALITY_TENSORS if choices.basis else 0))
+    typed = 8 // item if choices.dims is not None and config.resolved_relation != "none" else 0
+    basis = config.heads * EQUALITY_TENSORS if choices.basis else 0
+    return at_once * item * (heads * LINE_TENSORS + typed + basis)
 
 
 def _index_bytes(config: ModelConfig, sizes: _Sizes) -> int:
@@ -193,7 +211,7 @@ def _forward_flops(config: ModelConfig, sizes: _Sizes, pairs: int, groups: int) 
     d = config.dim
     project = 2 * d * d * (2 * sizes.queries + 2 * sizes.keys)
     feed_forward = 8 * d * d * (sizes.queries + sizes.virtual)
-    heads_share = d if config.softmax == "joint" else d / groups
+    heads_share = d if config.joint else d / groups
     attention = 4 * pairs * heads_share
     if (
         config.choices.kernel in ("performer", "linear")
@@ -240,7 +258,14 @@ def refuse_if_too_large(cost: Cost, config: ModelConfig, device: torch.device) -
 
 
 def _advice(config: ModelConfig) -> str:
-    order, sampled = max(config.choices.orders), config.choices.sample is not None
+    choices = config.choices
+    if choices.dims is not None:
+        low, high = choices.dims
+        fewer = replace(choices, kernel="softmax", patterns=("SN",), relation=None, dims=(low, max(low, high - 1)))
+        cheaper = ([] if choices.patterns else [str(replace(fewer, dims=choices.dims))]) + [str(fewer)] * (high > low)
+        names = f"Cheaper: {', '.join(cheaper)}; or use" if cheaper else "Use"
+        return f"{names} fewer graphs a batch, a smaller dim or depth."
+    order, sampled = max(choices.orders), choices.sample is not None
     cheaper = [] if sampled else [f"A{order}(random:4096)^Ngbh"] + ([f"A{order}(connected)^LN"] if order > 1 else [])
     if order > 1:
         cheaper += [f"A{order - 1}^LN", f"A{order - 1}-Performer"]

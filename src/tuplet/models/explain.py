@@ -67,14 +67,15 @@ def explain_layer(layer: Block, x: Tensor, y: Tensor | None, virtual: Tensor | N
     """Compute every weight of a layer explicitly. Memory is that of the pairs: for graphs one wants to look at."""
     attention, layouts = layer.attention, prepared.layouts
     real, unreal = attention.project(*layer.enter(x, y, virtual), layouts)
-    queries, keys = _tokens(prepared.queries.tolist()), _tokens(prepared.keys.tolist())
+    queries: list[Token] = list(prepared.queries.tolist())
+    keys: list[Token] = list(prepared.keys.tolist())
     heads = list(range(attention.heads))
 
     parts: list[tuple[GroupWeights, Tensor]] = []  # scores still to be normalised, and the factor of +reweight
     for number, groups in enumerate(layouts.patterns):
         for group, pairs in enumerate(groups):
             span = attention.heads_of(len(groups), group)
-            table = attention.table(number, group, span)
+            table = attention.table(number, group, span, layouts)
             name = f"{type(attention.patterns[number]).__name__} {group}"
             ends = real[0][:, span], real[1][:, span]
             parts.append(_scores(name, heads[span], ends, (queries, keys), pairs, table, attention.rule))
@@ -93,10 +94,6 @@ def explain_layer(layer: Block, x: Tensor, y: Tensor | None, virtual: Tensor | N
     sets = [parts] if attention.joint else [[part] for part in parts]
     sets += [upward] if upward else []
     return Explanation(queries, [group for together in sets for group in _normalise(together, attention.rule)])
-
-
-def _tokens(graphs: list[list[tuple[int, ...]]]) -> list[Token]:
-    return [(graph, entries) for graph, tuples in enumerate(graphs) for entries in tuples]
 
 
 def _scores(

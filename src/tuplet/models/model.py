@@ -19,9 +19,9 @@ from tuplet.models.config import ModelConfig
 from tuplet.models.cost import Cost, estimate, most_tokens, refuse_if_too_large
 from tuplet.models.cross import CrossUpdate
 from tuplet.models.explain import Explanation, explain_layer
-from tuplet.models.pooling import Head, NodePooling, pool
-from tuplet.models.prepare import Places, Prepared, draw_sample, layout_key, make_patterns, pools_to_nodes, prepare
-from tuplet.tokens import NodeEmbedding, PairTable, TupleEmbedding
+from tuplet.models.pooling import Head, NodePooling, SimplexPooling, pool
+from tuplet.models.prepare import Prepared, draw_sample, layout_key, make_patterns, make_tokens, pools_to_nodes, prepare
+from tuplet.tokens import NodeEmbedding, PairTable, SimplexEmbedding, Tokens, TupleEmbedding
 from tuplet.tokens.sampling import LIMIT
 
 
@@ -42,15 +42,14 @@ class Transformer(nn.Module):
         self.config = config
         self.backend = resolve_backend(config.backend)
         self.patterns = make_patterns(config)
-        dim, virtual = config.dim, "VT" in choices.patterns
-        query_order, key_order = choices.orders[0], choices.orders[-1]
+        dim, virtual = config.dim, choices.virtual
+        kinds = 1 if choices.dims is None else choices.dims[1] - choices.dims[0] + 1
+        edges_count = max(choices.orders) > 1 if choices.dims is None else choices.dims[1] > 0
 
-        self.nodes = NodeEmbedding(config.node_features, config.edge_features, dim, config.degree, config.directed)
-        self.pairs = PairTable(config.edge_features, dim) if max(choices.orders) > 1 else None
-        self.tuples = TupleEmbedding(query_order, dim, config.directed, config.init, choices.index)
-        self.keys = (
-            TupleEmbedding(key_order, dim, config.directed, config.init, choices.index) if choices.cross else None
-        )
+        self.nodes = NodeEmbedding(config.node_features, config.edge_features, dim, config.degrees, config.directed)
+        self.pairs = PairTable(config.edge_features, dim) if edges_count else None
+        self.tokens = make_embedding(config, 0)
+        self.keys = make_embedding(config, 1) if choices.cross else None
         self.virtual = nn.Parameter(torch.randn(config.virtual, dim)) if virtual else None
 
         def attention(layer: int) -> TokenAttention:
@@ -60,18 +59,20 @@ class Transformer(nn.Module):
                 self.patterns,
                 choices.kernel,  # type: ignore[arg-type]
                 config.resolved_relation,
-                config.softmax == "joint",
+                config.joint,
                 virtual,
                 virtual and layer < config.depth - 1,
                 config.features,
+                kinds,
+                config.phi,
             )
 
         self.layers = nn.ModuleList(Block(config, attention(layer)) for layer in range(config.depth))
         # outputs come from the queries, so nothing reads the keys after the last layer
         updates = config.depth - 1 if choices.cross else 0
-        self.updates = nn.ModuleList(CrossUpdate(config, query_order, key_order) for _ in range(updates))
+        self.updates = nn.ModuleList(CrossUpdate(config, *choices.orders) for _ in range(updates))
         self.final_norm = make_norm(config.norm if config.norm_position == "pre" else "none", dim)
-        self.node_pooling = NodePooling(config, query_order) if pools_to_nodes(config) else None
+        self.node_pooling = make_node_pooling(config) if pools_to_nodes(config) else None
         self.head = Head(config, 2 * dim if config.task == "edge" else dim)
         self.apply(initialise)
 
@@ -95,11 +96,9 @@ class Transformer(nn.Module):
                     f"{features.field} is ignored: the model was built without {option}_types or {option}_dim",
                     stacklevel=4,
                 )
-        limit = (
-            most_tokens(config, self.patterns, parameter.element_size(), parameter.device)
-            if config.check_memory
-            else LIMIT
-        )
+        limit = LIMIT
+        if config.check_memory:
+            limit = most_tokens(config, self.patterns, parameter.element_size(), parameter.device)
         return draw_sample(config, graph, limit)
 
     def prepare(self, batch: Any) -> Prepared:
@@ -113,15 +112,16 @@ class Transformer(nn.Module):
         config = self.config
         self._refuse_float16_sums()
         graph = self.read(batch)
+        tokens = make_tokens(config, graph)
         if config.check_memory and self.backend != "reference":
-            refuse_if_too_large(self._estimate(graph), config, self.device)
+            refuse_if_too_large(self._estimate(tokens), config, self.device)
         if self.training and graph.num_graphs == 1 and _is_centred(config):
             warnings.warn(
                 "a training batch of one graph: BatchNorm over its tokens makes their mean the same for every graph; "
                 "use more graphs a batch, norm='layer' or pool='max'",
                 stacklevel=3,
             )
-        return prepare(config, self.patterns, graph, self.backend)
+        return prepare(config, self.patterns, tokens, self.backend)
 
     def _refuse_float16_sums(self) -> None:
         """The sum form adds up n^k products, which float16 cannot hold: better a sentence than NaN."""
@@ -137,25 +137,25 @@ class Transformer(nn.Module):
         x = self.final_norm(self.run_layers(x, y, e, prepared, self.config.depth)[0])
         config = self.config
         if config.task == "graph":
-            return self.head(pool(x, prepared.query_graph, prepared.layouts.graphs, config.pool))
-        if self.node_pooling is not None and prepared.prefixes is not None:
+            rows = prepared.query_graph
+            return self.head(pool(x[: len(rows)], rows, prepared.layouts.graphs, config.pool))
+        if isinstance(self.node_pooling, NodePooling) and prepared.prefixes is not None:
             x = self.node_pooling(x, nodes, prepared.prefixes)
+        elif isinstance(self.node_pooling, SimplexPooling) and prepared.incidence is not None:
+            folded = self.node_pooling(x, nodes, prepared.incidence)
+            x = folded if config.task == "node" else torch.cat([x, folded])
         if config.task == "node" or prepared.query_pairs is None:
-            return self.head(x)
+            return self.head(x[: len(nodes)])
         return self.head(torch.cat([F.embedding(rows, x) for rows in prepared.query_pairs], dim=1))
 
     def embed(self, prepared: Prepared) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """First features of nodes (N, d) and queries (T1, d), and in cross-attention of keys (T2, d) and pairs of nodes."""
         nodes = self.nodes(prepared.graph)
         table = None if self.pairs is None else self.pairs(prepared.graph)
-
-        def tuples(embedding: TupleEmbedding, places: Places) -> Tensor:
-            return embedding(nodes, table, places.nodes, places.pairs, places.index)
-
-        x = tuples(self.tuples, prepared.query_places)
+        x = self.tokens(nodes, table, prepared.query_parts)
         y = e = None
-        if self.keys is not None and prepared.key_places is not None:
-            y = tuples(self.keys, prepared.key_places)
+        if self.keys is not None and prepared.key_parts is not None:
+            y = self.keys(nodes, table, prepared.key_parts)
         if table is not None and prepared.pair_places is not None:
             e = F.embedding(prepared.pair_places, table)
         return nodes, x, y, e
@@ -163,7 +163,7 @@ class Transformer(nn.Module):
     def run_layers(
         self, x: Tensor, y: Tensor | None, e: Tensor | None, prepared: Prepared, depth: int
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Queries, keys (cross-attention only) and virtual tuples after ``depth`` layers."""
+        """Queries, keys (cross-attention only) and virtual tokens after ``depth`` layers."""
         virtual = None if self.virtual is None else self.virtual.repeat(prepared.layouts.graphs, 1)
         for number, layer in enumerate(list(self.layers)[:depth]):
             x, virtual = layer(x, y, virtual, prepared.layouts)
@@ -173,11 +173,13 @@ class Transformer(nn.Module):
 
     def cost(self, batch: Any) -> Cost:
         """Tokens, pairs, FLOPs and peak bytes of a training step on this batch, predicted without running it."""
-        return self._estimate(batch.graph if isinstance(batch, Prepared) else self.read(batch))
+        if isinstance(batch, Prepared):
+            return self._estimate((batch.queries, batch.keys))
+        return self._estimate(make_tokens(self.config, self.read(batch)))
 
-    def _estimate(self, graph: GraphBatch) -> Cost:
+    def _estimate(self, tokens: tuple[Tokens, Tokens]) -> Cost:
         item = next(self.parameters()).element_size()
-        return estimate(self.config, self.patterns, graph, item * sum(p.numel() for p in self.parameters()), item)
+        return estimate(self.config, self.patterns, tokens, item * sum(p.numel() for p in self.parameters()), item)
 
     @torch.no_grad()
     def explain(self, batch: Any, layer: int = -1) -> Explanation:
@@ -201,6 +203,19 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, FavorFeatures):
                 module.redraw(generator)
+
+
+def make_embedding(config: ModelConfig, side: int) -> nn.Module:
+    """The first features of queries (side 0) or keys (side 1)."""
+    choices = config.choices
+    if choices.dims is not None:
+        return SimplexEmbedding(*choices.dims, config.dim, config.init, config.degrees)
+    return TupleEmbedding(choices.orders[side], config.dim, config.directed, config.init, choices.index)
+
+
+def make_node_pooling(config: ModelConfig) -> NodePooling | SimplexPooling:
+    """How tokens fold into nodes."""
+    return SimplexPooling(config) if config.choices.dims is not None else NodePooling(config, config.choices.orders[0])
 
 
 def _is_centred(config: ModelConfig) -> bool:

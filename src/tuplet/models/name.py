@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from tuplet.errors import ModelNameError
 
 KERNELS = {"Performer": "performer", "Linear": "linear", "ReLU": "relu"}
-PATTERNS = ("Ngbh", "Ngbh+", "LN", "VT")
+TUPLE_PATTERNS = ("Ngbh", "Ngbh+", "LN", "VT")
+SIMPLEX_PATTERNS = ("SN", "VS")
+VIRTUAL = ("VT", "VS")
 RELATIONS = ("bias", "scale", "reweight")
 EXTRAS = (*RELATIONS, "index", "basis")
 GRAMMAR = """\
     name    := base ["(" sample ")"] ["-" kernel] ["^" pattern {"+" pattern}] {"+" extra}
-    base    := A k | A k1,k2          sample := connected | random:N
-    pattern := Ngbh | Ngbh+ | LN | VT extra  := bias | scale | reweight | index | basis
+    base    := A k | A k1,k2 | AS k | AS k1:k2          sample := connected | random:N
+    pattern := Ngbh | Ngbh+ | LN | VT | SN | VS         extra  := bias | scale | reweight | index | basis
     kernel  := Performer | Linear | ReLU"""
-_HEAD = re.compile(r"A(\d+)(?:,(\d+))?(?:\(([^()]*)\))?(?:-([A-Za-z]+))?")
+_HEAD = re.compile(r"A(?:S(\d+)(?::(\d+))?|(\d+)(?:,(\d+))?)(?:\(([^()]*)\))?(?:-([A-Za-z]+))?")
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,14 @@ class Choices:
     """What a name says: tokens, pattern, kernel, relation.
 
     Args:
-        orders: (k,), or (k1, k2) for cross-attention.
+        orders: (k,), or (k1, k2) for cross-attention; () for simplices.
         sample: None for all tuples, "connected", or "random".
         budget: N of random:N.
         kernel: "softmax", "performer", "linear" or "relu".
         patterns: names of patterns; empty for dense.
         relation: "bias", "scale", "reweight", or None where the name does not say.
         index, basis: the extras of that name.
+        dims: (k1, k2), the dimensions of simplices; None for tuples.
     """
 
     orders: tuple[int, ...]
@@ -46,10 +49,21 @@ class Choices:
     relation: str | None = None
     index: bool = False
     basis: bool = False
+    dims: tuple[int, int] | None = None
 
     @property
     def cross(self) -> bool:
         return len(self.orders) == 2
+
+    @property
+    def virtual(self) -> bool:
+        """Whether there are virtual tuples or simplices."""
+        return bool(set(self.patterns) & set(VIRTUAL))
+
+    @property
+    def sparse(self) -> tuple[str, ...]:
+        """The patterns other than virtual tokens."""
+        return tuple(pattern for pattern in self.patterns if pattern not in VIRTUAL)
 
     def __str__(self) -> str:
         """The canonical spelling."""
@@ -59,26 +73,26 @@ class Choices:
         kernel = {value: f"-{key}" for key, value in KERNELS.items()}.get(self.kernel, "")
         patterns = "^" + "+".join(self.patterns) if self.patterns else ""
         extras = [self.relation] * (self.relation is not None) + ["index"] * self.index + ["basis"] * self.basis
-        return f"A{','.join(map(str, self.orders))}{sample}{kernel}{patterns}" + "".join(
-            f"+{extra}" for extra in extras
-        )
+        base = f"A{','.join(map(str, self.orders))}"
+        if self.dims is not None:
+            base = f"AS{self.dims[0]}" + f":{self.dims[1]}" * (self.dims[0] < self.dims[1])
+        return f"{base}{sample}{kernel}{patterns}" + "".join(f"+{extra}" for extra in extras)
 
 
 def parse(name: str) -> Choices:
     """The choices behind a name; a name outside the grammar is refused with the grammar and the nearest valid name."""
     if not isinstance(name, str):
         raise ModelNameError(f"model name: expected a string such as 'A2^LN'; came {type(name).__name__}")
-    if re.match(r"AS\d", name):
-        raise ModelNameError(
-            f"{name!r} is a simplicial transformer; this version of tuplet has the tuple transformers only.\n{GRAMMAR}"
-        )
     head = _HEAD.match(name)
     if head is None:
-        raise _unknown(name, "a name begins with A and an order")
-    order, second, sample, kernel = head.groups()
-    orders = (int(order),) if second is None else (int(order), int(second))
-    if min(orders) < 1:
+        raise _unknown(name, "a name begins with A and an order, or AS and a dimension")
+    low, high, order, second, sample, kernel = head.groups()
+    orders = tuple(int(text) for text in (order, second) if text is not None)
+    dims = None if low is None else (int(low), int(high or low))
+    if orders and min(orders) < 1:
         raise _unknown(name, "orders begin at 1")
+    if dims is not None and dims[0] > dims[1]:
+        raise _unknown(name, "dimensions of simplices go from the lower to the higher")
     if kernel is not None and kernel not in KERNELS:
         raise _unknown(name, f"no kernel {kernel!r}")
     kind, budget = _sample(name, sample)
@@ -92,6 +106,7 @@ def parse(name: str) -> Choices:
         next((extra for extra in extras if extra in RELATIONS), None),
         "index" in extras,
         "basis" in extras,
+        dims,
     )
     _refuse_contradictions(name, choices, extras)
     return choices
@@ -118,7 +133,7 @@ def _tail(name: str, tail: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         part, tail = word[1], tail[word.end() :]
         if part == "Ngbh" and re.match(r"\+(\+|$)", tail):
             part, tail = "Ngbh+", tail[1:]
-        if may_be_pattern and part in PATTERNS and not extras:
+        if may_be_pattern and part in TUPLE_PATTERNS + SIMPLEX_PATTERNS and not extras:
             patterns.append(part)
         elif part in EXTRAS and (patterns or not may_be_pattern):
             extras.append(part)
@@ -136,10 +151,16 @@ def _refuse_contradictions(name: str, choices: Choices, extras: tuple[str, ...])
         raise _unknown(name, "bias, scale and reweight exclude each other")
     if choices.basis and choices.patterns:
         raise _unknown(name, "basis is a relation of dense attention")
-    if choices.relation and not choices.patterns and not choices.basis:
+    foreign = set(choices.patterns) & set(SIMPLEX_PATTERNS if choices.dims is None else TUPLE_PATTERNS)
+    if foreign:
+        kind, right = ("tuples", TUPLE_PATTERNS) if choices.dims is None else ("simplices", SIMPLEX_PATTERNS)
+        raise _unknown(name, f"{sorted(foreign)[0]} is no pattern of {kind}, which have {', '.join(right)}")
+    if choices.dims is not None and (choices.sample or choices.index or choices.basis):
+        raise _unknown(name, "samples, index and basis belong to tuples")
+    if choices.dims is None and choices.relation and not choices.patterns and not choices.basis:
         raise _unknown(name, f"dense attention over tuples has no relation for {choices.relation!r}; add +basis")
-    if choices.relation and choices.patterns == ("VT",):
-        raise _unknown(name, "virtual tuples alone have no relation")
+    if choices.relation and choices.patterns and not choices.sparse:
+        raise _unknown(name, "virtual tokens alone have no relation")
     if choices.cross and set(choices.patterns) - {"Ngbh"}:
         raise _unknown(name, "cross-attention is dense or Ngbh")
 
@@ -151,6 +172,8 @@ def _unknown(name: str, why: str) -> ModelNameError:
 
 def known_names(like: str = "A2") -> list[str]:
     """One name of every kind, at the order or the two orders that ``like`` mentions (order 2 if it mentions none)."""
+    if like.startswith("AS"):
+        return _simplicial_names(like)
     orders = [max(1, min(int(order), 9)) for order in re.findall(r"\d+", like)[:2]] or [2]
     cross = f"A{orders[0]},{orders[1] if len(orders) > 1 else orders[0] + 1}"
     crosses = [cross, f"{cross}^Ngbh", f"{cross}(connected)^Ngbh"]
@@ -163,3 +186,12 @@ def known_names(like: str = "A2") -> list[str]:
         patterns = [f"{base}^{pattern}" for pattern in ("Ngbh", "Ngbh+", "LN", "VT", "LN+VT", "Ngbh+VT", "Ngbh++VT")]
         names += [base, f"{base}+index", f"{base}+basis", *kernels, *patterns]
     return names + crosses
+
+
+def _simplicial_names(like: str) -> list[str]:
+    """The simplicial part of ``known_names``, at the dimensions that ``like`` mentions (0:1 if it mentions none)."""
+    dims = sorted(min(int(dim), 9) for dim in re.findall(r"\d+", like)[:2]) or [0, 1]
+    base = f"AS{':'.join(map(str, dict.fromkeys(dims)))}"
+    extras = [f"{base}+{relation}" for relation in RELATIONS]
+    kernels = [f"{base}-{kernel}" for kernel in KERNELS]
+    return [base, *extras, *kernels, *(f"{base}^{pattern}" for pattern in ("SN", "VS", "SN+VS"))]

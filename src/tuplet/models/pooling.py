@@ -13,7 +13,7 @@ from torch_geometric.utils import scatter
 from tuplet.attention.weights import narrow, wide
 from tuplet.models.block import make_activation
 from tuplet.models.config import ModelConfig
-from tuplet.tokens import Tuples
+from tuplet.tokens import Simplices, Tuples
 
 
 def pool(x: Tensor, rows: Tensor, count: int, how: str) -> Tensor:
@@ -48,6 +48,49 @@ class Prefixes:
             rows.append(inverse)
             counts.append(len(current))
         return cls(tuple(rows), tuple(counts), current)
+
+
+@dataclass(frozen=True)
+class Incidence:
+    """Which simplices a node lies in.
+
+    Args:
+        token, node: (M,) each, one entry for each node of each simplex.
+        covered: nodes that lie in some simplex.
+    """
+
+    token: Tensor
+    node: Tensor
+    covered: Tensor
+
+    @classmethod
+    def prepare(cls, tokens: Simplices) -> Incidence:
+        token, node = [], []
+        for k in range(tokens.low, tokens.high + 1):
+            rows = tokens.complex.simplices[k]
+            first = tokens.first(k)
+            numbers = torch.arange(first, first + len(rows), device=rows.device)
+            token.append(numbers.repeat_interleave(k + 1))
+            node.append(rows.reshape(-1))
+        return cls(torch.cat(token), torch.cat(node), torch.cat(node).unique())
+
+
+class SimplexPooling(nn.Module):
+    """Nodes from the simplices they lie in: a linear layer and an activation, then pooling; for simplices without nodes among them.
+
+    A node in no simplex keeps its first embedding.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.how = config.pool
+        self.step = nn.Sequential(nn.Linear(config.dim, config.dim), make_activation(config.activation))
+
+    def forward(self, x: Tensor, first: Tensor, incidence: Incidence) -> Tensor:
+        """(N, d) from tokens (T, d) and the nodes' first embeddings (N, d)."""
+        inside = F.embedding(incidence.token, self.step(x))
+        pooled = narrow(pool(inside, incidence.node, len(first), self.how), first.dtype)
+        return first.index_copy(0, incidence.covered, F.embedding(incidence.covered, pooled))
 
 
 class NodePooling(nn.Module):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,58 +13,54 @@ from tuplet.graphs import GraphBatch
 from tuplet.models.attention import Group, Layouts
 from tuplet.models.config import ModelConfig
 from tuplet.models.cross import CrossIndex
-from tuplet.models.pooling import Prefixes
+from tuplet.models.pooling import Incidence, Prefixes
 from tuplet.patterns import (
     CrossNeighbour,
     Dense,
     LocalNeighbour,
     Neighbour,
     Pattern,
+    SimplexDense,
+    SimplexNeighbour,
+    Virtual,
     define,
     virtual_layout,
     virtual_pairs,
-    virtual_ptr,
 )
-from tuplet.tokens import Tuples, connected_tuples, pair_rows, position_pairs, random_tuples
+from tuplet.tokens import (
+    SimplexParts,
+    Simplices,
+    Tokens,
+    TupleParts,
+    Tuples,
+    connected_tuples,
+    pair_rows,
+    random_tuples,
+)
 from tuplet.tokens.sampling import LIMIT
+from tuplet.topology import complex_of
+
+Patterns = tuple[Pattern[Any], ...]
 
 
-def make_patterns(config: ModelConfig) -> tuple[Pattern, ...]:
-    """The patterns that a model sums, virtual tuples not among them."""
+def make_patterns(config: ModelConfig) -> Patterns:
+    """The patterns that a model sums, virtual tokens not among them."""
     choices = config.choices
+    if choices.dims is not None:
+        if choices.patterns:
+            return (SimplexNeighbour(config.joint),) if choices.sparse else ()
+        return (SimplexDense(config.phi != "types", config.laplacian == "inter"),)
     if choices.cross:
         return (CrossNeighbour(*choices.orders),) if choices.patterns else (Dense(choices.orders, choices.basis),)  # type: ignore[arg-type]
     order = choices.orders[0]
     if not choices.patterns:
         return (Dense((order, order), choices.basis),)
-    made: dict[str, Pattern] = {
+    made: dict[str, Pattern[Any]] = {
         "Ngbh": Neighbour(order),
         "Ngbh+": Neighbour(order, adjacency=True, directed=config.directed),
         "LN": LocalNeighbour(order),
     }
-    return tuple(made[name] for name in choices.patterns if name != "VT")
-
-
-@dataclass(frozen=True)
-class Places:
-    """For one kind of tuples the rows of the node table and pair table that make up each of them.
-
-    Args:
-        nodes: for each place the (T,) node.
-        pairs: for each pair of places the (T,) row of the pair table.
-        index: (T, k) tuple indices, only where the model reads them.
-    """
-
-    nodes: list[Tensor]
-    pairs: list[Tensor]
-    index: Tensor | None
-
-    @classmethod
-    def prepare(cls, tuples: Tuples, directed: bool, index: bool) -> Places:
-        nodes = [tuples.node(axis) for axis in range(tuples.order)]
-        pairs = [pair_rows(tuples, a, b) for a, b in position_pairs(tuples.order, directed)]
-        entries = torch.stack([tuples.entry(axis) for axis in range(tuples.order)], dim=1) if index else None
-        return cls(nodes, pairs, entries)
+    return tuple(made[name] for name in choices.sparse)
 
 
 @dataclass(frozen=True)
@@ -73,26 +70,28 @@ class Prepared:
     Args:
         graph: the checked batch.
         queries, keys: the tokens that are updated by attention, and those they attend to (the same but for cross).
-        query_places, key_places: what the tokens are made of.
+        query_parts, key_parts: what the tokens are made of.
         layouts: who sees whom.
-        query_graph: (T1,) graph of each query.
+        query_graph: (T1,) graph of each query; of the 0-simplices only where only they are pooled.
         cross: indices of ψ_e and ψ_v, cross-attention only.
         pair_places: row of the pair table of each ordered pair of nodes, where a cross-attention updates e.
-        prefixes: folds to nodes, for node and edge tasks.
-        query_pairs: for an edge task the rows to read, of tokens (all 2-tuples) or of nodes.
+        prefixes: how tuples fold to nodes, for node and edge tasks.
+        incidence: which simplices a node lies in, where nodes are no tokens themselves.
+        query_pairs: for an edge task the rows to read, of tokens or of nodes.
         key: what it was prepared for.
     """
 
     graph: GraphBatch
-    queries: Tuples
-    keys: Tuples
-    query_places: Places
-    key_places: Places | None
+    queries: Tokens
+    keys: Tokens
+    query_parts: TupleParts | SimplexParts
+    key_parts: TupleParts | None
     layouts: Layouts
     query_graph: Tensor
     cross: CrossIndex | None
     pair_places: Tensor | None
     prefixes: Prefixes | None
+    incidence: Incidence | None
     query_pairs: tuple[Tensor, Tensor] | None
     key: tuple[object, ...]
 
@@ -118,9 +117,14 @@ def sampled_side(config: ModelConfig) -> str | None:
     return "keys" if choices.cross and choices.orders[0] <= choices.orders[1] else "queries"
 
 
-def make_tokens(config: ModelConfig, graph: GraphBatch) -> tuple[Tuples, Tuples]:
-    """Queries and keys, all tuples of their order or the sample that came with the batch."""
+def make_tokens(config: ModelConfig, graph: GraphBatch) -> tuple[Tokens, Tokens]:
+    """Queries and keys: simplices, all tuples of their order, or the sample that came with the batch."""
     choices = config.choices
+    if choices.dims is not None:
+        low, high = choices.dims
+        top = high if config.truncate else high + 1
+        tokens = Simplices.take(graph, complex_of(graph, top), low, high)
+        return tokens, tokens
     side = sampled_side(config)
     queries = (Tuples.sampled if side == "queries" else Tuples.all)(graph, choices.orders[0])
     if not choices.cross:
@@ -128,90 +132,129 @@ def make_tokens(config: ModelConfig, graph: GraphBatch) -> tuple[Tuples, Tuples]
     return queries, (Tuples.sampled if side == "keys" else Tuples.all)(graph, choices.orders[1])
 
 
-def make_layouts(
-    config: ModelConfig, patterns: tuple[Pattern, ...], queries: Tuples, keys: Tuples, reference: bool
-) -> Layouts:
+def make_layouts(config: ModelConfig, patterns: Patterns, queries: Tokens, keys: Tokens, reference: bool) -> Layouts:
     """Lay the patterns out for the backend: as definitions for ``reference``, as structures otherwise."""
     typed = config.resolved_relation != "none"
-    joint = config.softmax == "joint"
 
-    def group(pattern: Pattern, number: int) -> Group:
+    def group(pattern: Pattern[Any], number: int) -> Group:
         # in a joint softmax the tuple itself is one key, not one key a group
-        skip_self = joint and pattern.shared_self and number > 0
+        skip_self = config.joint and pattern.shared_self and number > 0
         if reference:
             return define(pattern, queries, keys, number, skip_self)
         return pattern.layout(queries, keys, number, typed, skip_self)
 
-    graphs = len(queries.counts)
     from_virtual = to_virtual = None
-    virtual = config.virtual if "VT" in config.choices.patterns else 0
-    ptr = virtual_ptr(graphs, virtual, queries.device)
-    if virtual:
+    virtual = Virtual.make(queries.graph, config.virtual if config.choices.virtual else 0)
+    if virtual.total:
         lay_out = virtual_pairs if reference else virtual_layout
-        from_virtual, to_virtual = lay_out(queries.ptr, ptr), lay_out(ptr, keys.ptr)
+        from_virtual, to_virtual = lay_out(queries, virtual), lay_out(virtual, keys)
     return Layouts(
         tuple(tuple(group(pattern, number) for number in range(pattern.groups)) for pattern in patterns),
         from_virtual,
         to_virtual,
         keys.graph_of_token,
-        torch.arange(graphs, device=queries.device).repeat_interleave(virtual),
-        graphs,
+        virtual.graph_of_token,
+        len(queries.counts),
+        keys.sizes if isinstance(keys, Simplices) else (),
+        patterns[0].values(keys) if typed and patterns else None,
     )
 
 
-def prepare(config: ModelConfig, patterns: tuple[Pattern, ...], graph: GraphBatch, backend: str) -> Prepared:
-    """All of the above for one checked batch."""
-    choices = config.choices
-    queries, keys = make_tokens(config, graph)
-    cross = pair_places = key_places = None
-    if choices.cross:
-        cross = CrossIndex.prepare(queries, keys, config.directed)
-        pair_places = pair_rows(Tuples.all(graph, 2), 0, 1) if keys.order > 1 else None
-        key_places = Places.prepare(keys, config.directed, choices.index)
-    prefixes = Prefixes.prepare(queries) if pools_to_nodes(config) else None
-    query_pairs = None
-    if config.task == "edge":
-        if graph.queries is None:
-            raise InputError("edge_label_index", "the pairs to predict, shape (2, Q)", "a batch without it")
-        u, v = graph.queries
-        query_pairs = (u, v)
-        if reads_pairs(config):
-            owner = graph.graph_of_node[u]
-            first, n = graph.ptr[owner], graph.n[owner]
-            query_pairs = (
-                queries.ptr[owner] + (u - first) * n + v - first,
-                queries.ptr[owner] + (v - first) * n + u - first,
-            )
-    return Prepared(
-        graph,
-        queries,
-        keys,
-        Places.prepare(queries, config.directed, choices.index),
-        key_places,
-        make_layouts(config, patterns, queries, keys, backend == "reference"),
-        queries.graph_of_token,
-        cross,
-        pair_places,
-        prefixes,
-        query_pairs,
-        layout_key(config, backend),
+def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Tokens], backend: str) -> Prepared:
+    """All of the above for the tokens of one checked batch."""
+    queries, keys = tokens
+    graph = queries.graph
+    if config.task == "edge" and graph.queries is None:
+        raise InputError("edge_label_index", "the pairs to predict, shape (2, Q)", "a batch without it")
+    prepared = Prepared(
+        graph=graph,
+        queries=queries,
+        keys=keys,
+        query_parts=_parts(config, queries),
+        key_parts=None,
+        layouts=make_layouts(config, patterns, queries, keys, backend == "reference"),
+        query_graph=queries.graph_of_token,
+        cross=None,
+        pair_places=None,
+        prefixes=None,
+        incidence=None,
+        query_pairs=None,
+        key=layout_key(config, backend),
     )
+    if isinstance(queries, Simplices):
+        return replace(
+            prepared,
+            query_graph=graph.graph_of_node if config.pool_over == "nodes" else queries.graph_of_token,
+            incidence=Incidence.prepare(queries) if pools_to_nodes(config) and queries.low > 0 else None,
+            query_pairs=_simplex_pairs(queries) if config.task == "edge" else None,
+        )
+    assert isinstance(queries, Tuples)
+    assert isinstance(keys, Tuples)
+    if config.choices.cross:
+        prepared = replace(
+            prepared,
+            cross=CrossIndex.prepare(queries, keys, config.directed),
+            pair_places=pair_rows(Tuples.all(graph, 2), 0, 1) if keys.order > 1 else None,
+            key_parts=TupleParts.prepare(keys, config.directed, config.choices.index),
+        )
+    return replace(
+        prepared,
+        prefixes=Prefixes.prepare(queries) if pools_to_nodes(config) else None,
+        query_pairs=_tuple_pairs(config, queries) if config.task == "edge" else None,
+    )
+
+
+def _parts(config: ModelConfig, tokens: Tokens) -> TupleParts | SimplexParts:
+    if isinstance(tokens, Simplices):
+        return SimplexParts.prepare(tokens)
+    assert isinstance(tokens, Tuples)
+    return TupleParts.prepare(tokens, config.directed, config.choices.index)
+
+
+def _tuple_pairs(config: ModelConfig, tokens: Tuples) -> tuple[Tensor, Tensor]:
+    """For each queried pair (i, j) the tuples (i, j) and (j, i), or the nodes i and j where tokens fold into nodes."""
+    graph = tokens.graph
+    assert graph.queries is not None
+    u, v = graph.queries
+    if not reads_pairs(config):
+        return u, v
+    owner = graph.graph_of_node[u]
+    first, n, start = graph.ptr[owner], graph.n[owner], tokens.ptr[owner]
+    return start + (u - first) * n + v - first, start + (v - first) * n + u - first
+
+
+def _simplex_pairs(tokens: Simplices) -> tuple[Tensor, Tensor]:
+    """For each queried pair its 1-simplex, twice; where there is none its two nodes.
+
+    Nodes are the first tokens, or follow after the tokens where they are none themselves.
+    """
+    graph = tokens.graph
+    assert graph.queries is not None
+    nodes = graph.queries if tokens.low == 0 else graph.queries + tokens.total
+    if not tokens.low <= 1 <= tokens.high:
+        return nodes[0], nodes[1]
+    ends = graph.queries.t().sort(dim=1).values
+    number = torch.where(ends[:, 0] < ends[:, 1], tokens.complex.find(ends), -1)
+    row = tokens.first(1) + number
+    return torch.where(number >= 0, row, nodes[0]), torch.where(number >= 0, row, nodes[1])
 
 
 def reads_pairs(config: ModelConfig) -> bool:
     """Whether the edge head reads the tuples (i, j) and (j, i): order 2, all tuples. A sample may lack them."""
-    return config.task == "edge" and config.choices.orders[0] == 2 and sampled_side(config) != "queries"
+    return config.task == "edge" and config.choices.orders[:1] == (2,) and sampled_side(config) != "queries"
 
 
 def pools_to_nodes(config: ModelConfig) -> bool:
-    """Whether tokens fold into nodes before the head."""
-    return config.task != "graph" and not reads_pairs(config)
+    """Whether tokens fold into nodes before the head; with simplices of dimension 0 up, nodes are tokens already."""
+    dims = config.choices.dims
+    return config.task != "graph" and not reads_pairs(config) and (dims is None or dims[0] > 0)
 
 
 def layout_key(config: ModelConfig, backend: str) -> tuple[object, ...]:
     """What a prepared batch depends on: models that agree in it can share one."""
-    relation = config.resolved_relation != "none"
-    virtual = config.virtual if "VT" in config.choices.patterns else 0
     choices = config.choices
-    tokens = (choices.orders, choices.patterns, choices.sample, choices.index, choices.basis)
-    return (*tokens, relation, virtual, config.softmax, config.task, config.directed, backend)
+    tokens = (choices.orders, choices.dims, choices.patterns, choices.sample, choices.index, choices.basis)
+    simplices = (config.truncate, config.laplacian, config.phi == "types", config.pool_over)
+    virtual = config.virtual if choices.virtual else 0
+    relation = config.resolved_relation != "none"
+    return (*tokens, *simplices, relation, virtual, config.joint, config.task, config.directed, backend)

@@ -5,8 +5,9 @@ from tuplet.patterns.cross import CrossNeighbour
 from tuplet.patterns.dense import Dense
 from tuplet.patterns.local import LocalNeighbour
 from tuplet.patterns.neighbour import Neighbour
+from tuplet.patterns.simplex import SimplexDense, SimplexNeighbour
 from tuplet.patterns.structure import Lines, Rows, Structure, Walk, unpack
-from tuplet.patterns.virtual import virtual_layout, virtual_pairs, virtual_ptr
+from tuplet.patterns.virtual import Virtual, virtual_layout, virtual_pairs
 
 __all__ = [
     "CrossNeighbour",
@@ -18,11 +19,13 @@ __all__ = [
     "Pattern",
     "PlainGraph",
     "Rows",
+    "SimplexDense",
+    "SimplexNeighbour",
     "Structure",
+    "Virtual",
     "Walk",
     "define",
     "unpack",
     "virtual_layout",
     "virtual_pairs",
-    "virtual_ptr",
 ]

@@ -5,15 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from tuplet.graphs import GraphBatch
 from tuplet.patterns.structure import Structure
-from tuplet.tokens import Tuples
+from tuplet.tokens import Simplices, Tokens
 
 Tuple = tuple[int, ...]
+T = TypeVar("T", bound=Tokens)
 
 
 @dataclass(frozen=True)
@@ -22,17 +23,25 @@ class PlainGraph:
 
     n: int
     out: tuple[frozenset[int], ...]
+    simplices: frozenset[Tuple] = frozenset()
 
     @classmethod
-    def split(cls, graph: GraphBatch) -> list[PlainGraph]:
+    def split(cls, tokens: Tokens) -> list[PlainGraph]:
+        """The graphs that tokens are taken from, with their complexes if the tokens are simplices."""
+        graph = tokens.graph
         rowptr, col, ptr = graph.rowptr.tolist(), graph.col.tolist(), graph.ptr.tolist()
+        complexes = tokens.complex.tolist() if isinstance(tokens, Simplices) else [[] for _ in graph.sizes]
         return [
-            cls(n, tuple(frozenset(u - first for u in col[rowptr[v] : rowptr[v + 1]]) for v in range(first, first + n)))
-            for n, first in zip(graph.sizes, ptr, strict=False)
+            cls(
+                n,
+                tuple(frozenset(u - first for u in col[rowptr[v] : rowptr[v + 1]]) for v in range(first, first + n)),
+                frozenset(simplex for level in levels for simplex in level),
+            )
+            for n, first, levels in zip(graph.sizes, ptr, complexes, strict=False)
         ]
 
 
-class Pattern(ABC):
+class Pattern(ABC, Generic[T]):
     """Who attends to whom, in one or several groups of keys.
 
     A query has one set of keys a group; each key carries the type of its pair. ``keys`` is the definition;
@@ -53,12 +62,16 @@ class Pattern(ABC):
         """The keys of ``query`` in ``group`` and the types of the pairs, straight from the definition."""
 
     @abstractmethod
-    def layout(self, queries: Tuples, keys: Tuples, group: int, typed: bool, skip_self: bool = False) -> Structure:
-        """The same for a whole batch. ``typed``: types are wanted. ``skip_self``: leave out the pair of a tuple with itself."""
+    def layout(self, queries: T, keys: T, group: int, typed: bool, skip_self: bool = False) -> Structure:
+        """The same for a whole batch. ``typed``: types are wanted. ``skip_self``: leave out the pair of a token with itself."""
 
     @abstractmethod
-    def count_pairs(self, queries: tuple[int, ...], keys: tuple[int, ...], graph: GraphBatch, sampled: bool) -> int:
-        """Pairs in all groups, from the numbers of tokens alone; an upper bound for samples."""
+    def count_pairs(self, queries: T, keys: T) -> int:
+        """Pairs in all groups, without making them; an upper bound for samples."""
+
+    def values(self, tokens: T) -> Tensor | None:
+        """The numbers that types stand for, where they stand for numbers; None where each type has a learned one."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -80,16 +93,15 @@ class DefinedPairs:
         return self.query, self.key, self.type
 
 
-def define(pattern: Pattern, queries: Tuples, keys: Tuples, group: int, skip_self: bool = False) -> DefinedPairs:
-    """Walk through all queries and write down their keys; keys outside a sample do not exist."""
-    rows: list[tuple[int, int, int]] = []
-    first_query = first_key = 0
-    for plain, some, others in zip(PlainGraph.split(queries.graph), queries.tolist(), keys.tolist(), strict=True):
-        number = {key: first_key + position for position, key in enumerate(others)}
-        for position, query in enumerate(some):
-            for key, kind in pattern.keys(query, group, plain):
-                if key in number and not (skip_self and key == query):
-                    rows.append((first_query + position, number[key], kind))
-        first_query, first_key = first_query + len(some), first_key + len(others)
+def define(pattern: Pattern[T], queries: T, keys: T, group: int, skip_self: bool = False) -> DefinedPairs:
+    """Walk through all queries and write down their keys; keys that are no tokens (outside a sample) do not exist."""
+    plain = PlainGraph.split(queries)
+    number = {key: token for token, key in enumerate(keys.tolist())}
+    rows = [
+        (token, number[graph, key], kind)
+        for token, (graph, query) in enumerate(queries.tolist())
+        for key, kind in pattern.keys(query, group, plain[graph])
+        if (graph, key) in number and not (skip_self and key == query)
+    ]
     table = torch.tensor(rows, dtype=torch.long, device=queries.device).reshape(-1, 3)
     return DefinedPairs(table[:, 0], table[:, 1], table[:, 2], queries.total, keys.total)

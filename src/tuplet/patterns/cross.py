@@ -7,13 +7,12 @@ from itertools import combinations, product
 
 import torch
 
-from tuplet.graphs import GraphBatch
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
 from tuplet.patterns.structure import Lines, Rows, Side
 from tuplet.tokens import Tuples
 
 
-class CrossNeighbour(Pattern):
+class CrossNeighbour(Pattern[Tuples]):
     """Keys that contain the query, or are contained in it; one group a choice of places.
 
     k1 <= k2: the keys are the query with k2 - k1 nodes inserted, and group S is the choice of the k1 places where the
@@ -51,5 +50,5 @@ class CrossNeighbour(Pattern):
         query_side = Side(torch.arange(queries.total, device=queries.device), one, one, empty)
         return Lines.plan(query_side, Side(start, one, lengths, order))
 
-    def count_pairs(self, queries: tuple[int, ...], keys: tuple[int, ...], graph: GraphBatch, sampled: bool) -> int:
-        return self.groups * max(sum(queries), sum(keys))
+    def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
+        return self.groups * max(queries.total, keys.total)

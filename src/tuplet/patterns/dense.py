@@ -6,22 +6,20 @@ from collections.abc import Iterator
 from itertools import product
 
 import torch
-from torch import Tensor
 
-from tuplet.graphs import GraphBatch
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
 from tuplet.patterns.relation import Equality, equality_code, equality_codes, equality_patterns
 from tuplet.patterns.structure import Lines, Side
-from tuplet.tokens import Tuples
+from tuplet.tokens import Tokens, Tuples
 
 
-def whole_graphs(ptr: Tensor) -> Side:
-    """One line a graph: all its tokens, in their order."""
-    start = ptr[:-1]
-    return Side(start, torch.ones_like(start), ptr[1:] - start, start.new_empty(0))
+def whole_graphs(tokens: Tokens) -> Side:
+    """One line a graph: all its tokens."""
+    start = tokens.ptr[:-1]
+    return Side(start, torch.ones_like(start), tokens.ptr[1:] - start, tokens.by_graph)
 
 
-class Dense(Pattern):
+class Dense(Pattern[Tuples]):
     """All tuples as keys; with ``basis``, the equality pattern of the pair as relation (k-IGN's basis).
 
     Args:
@@ -57,7 +55,7 @@ class Dense(Pattern):
                 empty if keys.nodes is None else keys.nodes,
                 self.orders,
             )
-        return Lines.plan(whole_graphs(queries.ptr), whole_graphs(keys.ptr), relation, skip_self)
+        return Lines.plan(whole_graphs(queries), whole_graphs(keys), relation, skip_self)
 
-    def count_pairs(self, queries: tuple[int, ...], keys: tuple[int, ...], graph: GraphBatch, sampled: bool) -> int:
-        return sum(a * b for a, b in zip(queries, keys, strict=True))
+    def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
+        return sum(a * b for a, b in zip(queries.counts, keys.counts, strict=True))

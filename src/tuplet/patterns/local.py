@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import torch
 
-from tuplet.graphs import GraphBatch, repeat
+from tuplet.graphs import repeat
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
 from tuplet.patterns.structure import Rows, Walk, cut_rows
 from tuplet.tokens import Tuples
 
 
-class LocalNeighbour(Pattern):
+class LocalNeighbour(Pattern[Tuples]):
     """Group j of the tuple i: ψ_j(i, u) for the neighbours u of i_j (out-neighbours in a directed graph).
 
     Args:
@@ -51,11 +51,12 @@ class LocalNeighbour(Pattern):
         exists = codes[found] == wanted if pairs else torch.zeros(0, dtype=torch.bool, device=graph.device)
         return Rows.plan(query[exists], order[found[exists]], queries.total)
 
-    def count_pairs(self, queries: tuple[int, ...], keys: tuple[int, ...], graph: GraphBatch, sampled: bool) -> int:
-        if sampled and graph.tuples is not None:
-            sample = Tuples.sampled(graph, self.groups)
+    def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
+        graph = queries.graph
+        if queries.nodes is not None:
             degrees = graph.rowptr[1:] - graph.rowptr[:-1]
-            return sum(int(degrees[sample.node(axis)].sum()) for axis in range(self.groups))
+            return sum(int(degrees[queries.node(axis)].sum()) for axis in range(self.groups))
         # in all k-tuples of a graph each node stands n^(k-1) times at each place
         edges = graph.rowptr[graph.ptr].diff().tolist()
-        return self.groups * sum(e * tokens // n for e, tokens, n in zip(edges, queries, graph.sizes, strict=True))
+        sizes = zip(edges, queries.counts, graph.sizes, strict=True)
+        return self.groups * sum(e * tokens // n for e, tokens, n in sizes)

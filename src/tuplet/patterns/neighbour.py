@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from tuplet.graphs import GraphBatch, offsets, repeat
+from tuplet.graphs import offsets, repeat
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
 from tuplet.patterns.relation import (
     ADJACENT,
@@ -14,7 +14,7 @@ from tuplet.patterns.relation import (
     NOT_ADJACENT,
     ONLY_IN,
     SELF,
-    Adjacency,
+    TypeMatrix,
     adjacency_matrix,
     adjacency_types,
 )
@@ -22,7 +22,7 @@ from tuplet.patterns.structure import Lines, Side
 from tuplet.tokens import Tuples
 
 
-class Neighbour(Pattern):
+class Neighbour(Pattern[Tuples]):
     """Group j of the tuple i: ψ_j(i, u) for all nodes u, where ψ_j replaces the j-th entry.
 
     Args:
@@ -62,11 +62,12 @@ class Neighbour(Pattern):
             if not self.adjacency:
                 matrix = (matrix != SELF).to(torch.int8)
             entry = matrix.new_empty(0) if queries.nodes is None else queries.entry(group)
-            relation = Adjacency(matrix, start[owner], queries.graph.n[owner], entry)
+            relation = TypeMatrix(matrix, start[owner], queries.graph.n[owner], entry)
         return Lines.plan(side, side, relation, skip_self)
 
-    def count_pairs(self, queries: tuple[int, ...], keys: tuple[int, ...], graph: GraphBatch, sampled: bool) -> int:
-        return self.groups * sum(tokens * min(n, tokens) for tokens, n in zip(queries, graph.sizes, strict=True))
+    def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
+        sizes = zip(queries.counts, queries.graph.sizes, strict=True)
+        return self.groups * sum(tokens * min(n, tokens) for tokens, n in sizes)
 
 
 def lines_along(tuples: Tuples, axis: int) -> tuple[Side, torch.Tensor]:

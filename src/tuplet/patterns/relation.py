@@ -39,14 +39,17 @@ def adjacency_matrix(graph: GraphBatch) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Adjacency:
-    """adj(i_j, u) of the pair (i, ψ_j(i, u)) in a line along axis j (δ-k-WL, equation of section 4.2).
+class TypeMatrix:
+    """Types kept for all ordered pairs of something that a token has one of.
+
+    In a line along axis j that is the node i_j, and the type of (i, ψ_j(i, u)) is adj(i_j, u) (δ-k-WL, section 4.2); in a
+    line of all simplices of a graph it is the simplex itself.
 
     Args:
-        matrix: types of all ordered node pairs, flat.
+        matrix: types of all ordered pairs, graph after graph, flat.
         start: (L,) where the matrix of the line's graph begins.
-        size: (L,) n of the line's graph.
-        entry: (T,) entry of each token at axis j; empty for all tuples, where it is the place in the line.
+        size: (L,) rows of that matrix.
+        entry: (T,) row of each token; empty where that is its place in the line.
     """
 
     matrix: Tensor
@@ -85,7 +88,7 @@ class Equality:
     orders: tuple[int, int]
 
     def types(self, lines: slice, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor) -> Tensor:
-        """(B, q, k) types, as ``Adjacency.types``."""
+        """(B, q, k) types, as ``TypeMatrix.types``."""
         left = self._entries(self.query_nodes, self.orders[0], query, query_place, lines)
         right = self._entries(self.key_nodes, self.orders[1], key, key_place, lines)
         values = [value[:, :, None] for value in left] + [value[:, None, :] for value in right]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tuplet.graphs import repeat
-from tuplet.patterns.relation import Adjacency, Equality
+from tuplet.patterns.relation import Equality, TypeMatrix
 
 
 def block_size(device: torch.device) -> int:
@@ -71,12 +71,12 @@ class Lines:
     query: Side
     key: Side
     blocks: Tensor
-    relation: Adjacency | Equality | None = None
+    relation: TypeMatrix | Equality | None = None
     skip_self: bool = False
 
     @classmethod
     def plan(
-        cls, query: Side, key: Side, relation: Adjacency | Equality | None = None, skip_self: bool = False
+        cls, query: Side, key: Side, relation: TypeMatrix | Equality | None = None, skip_self: bool = False
     ) -> Lines:
         """Sort lines by length and cut them into blocks that hold little padding and few pairs."""
         widest = int(query.length.max()) + 1 if query.length.numel() else 1
@@ -87,8 +87,8 @@ class Lines:
             for value, count in zip(values.tolist(), counts.tolist(), strict=True)
         ]
         blocks = torch.tensor(_cut(runs, block_size(query.start.device)), dtype=torch.long).reshape(-1, 5)
-        if isinstance(relation, Adjacency):
-            relation = Adjacency(relation.matrix, relation.start[order], relation.size[order], relation.entry)
+        if isinstance(relation, TypeMatrix):
+            relation = TypeMatrix(relation.matrix, relation.start[order], relation.size[order], relation.entry)
         elif relation is not None:
             relation = Equality(
                 relation.codes, relation.size[order], relation.query_nodes, relation.key_nodes, relation.orders
@@ -117,7 +117,7 @@ class Lines:
         sides = [t for side in (self.query, self.key) for t in (side.start, side.stride, side.length, side.order)]
         relation: list[Tensor] = []
         integers = [_LINES, int(self.skip_self)]
-        if isinstance(self.relation, Adjacency):
+        if isinstance(self.relation, TypeMatrix):
             relation = [self.relation.matrix, self.relation.start, self.relation.size, self.relation.entry]
         elif self.relation is not None:
             relation = [self.relation.codes, self.relation.size, self.relation.query_nodes, self.relation.key_nodes]
@@ -126,10 +126,10 @@ class Lines:
 
     @classmethod
     def unpack(cls, tensors: list[Tensor], integers: list[int]) -> Lines:
-        relation: Adjacency | Equality | None = None
+        relation: TypeMatrix | Equality | None = None
         if len(tensors) > 9:
             a, b, c, d = tensors[9:]
-            relation = Equality(a, b, c, d, (integers[2], integers[3])) if len(integers) > 2 else Adjacency(a, b, c, d)
+            relation = Equality(a, b, c, d, (integers[2], integers[3])) if len(integers) > 2 else TypeMatrix(a, b, c, d)
         return cls(Side(*tensors[1:5]), Side(*tensors[5:9]), tensors[0], relation, bool(integers[1]))
 
 
@@ -158,39 +158,41 @@ def _cut(runs: list[tuple[int, int, int]], block: int) -> list[tuple[int, int, i
 
 @dataclass(frozen=True)
 class Rows:
-    """Every query has its own list of keys, given in compressed sparse rows: local neighbours in a sample, sub-tuples.
+    """Every query has its own list of keys, given in compressed sparse rows: simplex neighbours, samples, sub-tuples.
 
     Args:
         rowptr: (T1+1,) first pair of each query.
         key: (P,) key of each pair.
+        type: (P,) int8 type of each pair; empty where all pairs have type 0.
         chunks: (M, 3) on the host: first query, end query, pairs.
     """
 
     rowptr: Tensor
     key: Tensor
+    type: Tensor
     chunks: Tensor
 
     @classmethod
-    def plan(cls, query: Tensor, key: Tensor, queries: int) -> Rows:
-        """From pairs (query, key) in any order."""
+    def plan(cls, query: Tensor, key: Tensor, queries: int, kind: Tensor | None = None) -> Rows:
+        """From pairs (query, key), and their types if they have several, in any order."""
         query, order = torch.sort(query, stable=True)
         counts = torch.bincount(query, minlength=queries)
         rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return cls(rowptr, key[order], cut_rows(counts))
+        return cls(rowptr, key[order], key.new_empty(0) if kind is None else kind[order], cut_rows(counts))
 
-    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor]:
-        """Pairs of queries first..end: the query counted from ``first``, and the key."""
+    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Pairs of queries first..end: the query counted from ``first``, the key, and the type (None: all are 0)."""
         begin = self.rowptr[first : end + 1]
         place = repeat(torch.arange(end - first, device=self.key.device), begin[1:] - begin[:-1], pairs)
         pair = begin[0] + torch.arange(pairs, device=self.key.device)
-        return place, self.key[pair]
+        return place, self.key[pair], self.type[pair].long() if self.type.numel() else None
 
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly."""
         return _chunk_pairs(self, self.key.device)
 
     def pack(self) -> tuple[list[Tensor], list[int]]:
-        return [self.rowptr, self.key, self.chunks], [_ROWS]
+        return [self.rowptr, self.key, self.type, self.chunks], [_ROWS]
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ class Walk:
     col: Tensor
     chunks: Tensor
 
-    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor]:
+    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, None]:
         """As ``Rows.chunk``."""
         token = torch.arange(first, end, device=self.col.device)
         graph = torch.searchsorted(self.ptr, token, right=True) - 1
@@ -227,7 +229,7 @@ class Walk:
         # everything that depends on the query alone is summed before it is spread over the pairs
         edge = torch.arange(pairs, device=self.col.device) + (begin - count.cumsum(0) + count)[place]
         key = (token - node * stride)[place] + self.col[edge] * stride[place]
-        return place, key
+        return place, key, None
 
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly."""
@@ -266,8 +268,8 @@ def cut_rows(counts: Tensor) -> Tensor:
 def _chunk_pairs(rows: Rows | Walk, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     parts = []
     for first, end, pairs in rows.chunks.tolist():
-        place, key = rows.chunk(first, end, pairs)
-        parts.append([place + first, key, torch.zeros_like(key)])
+        place, key, kind = rows.chunk(first, end, pairs)
+        parts.append([place + first, key, torch.zeros_like(key) if kind is None else kind])
     return _concatenate(parts, device)
 
 

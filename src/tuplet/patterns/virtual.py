@@ -1,34 +1,39 @@
-"""Virtual tuple attention A_k^VT (section 4.2): m tokens a graph that see all tuples and are seen by all of them."""
+"""Virtual tuple and virtual simplex attention, A_k^VT and AS^VS (section 4.2): m tokens a graph that see all and are seen by all."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from tuplet.graphs import GraphBatch, offsets
 from tuplet.patterns.base import DefinedPairs
 from tuplet.patterns.dense import whole_graphs
 from tuplet.patterns.structure import Lines
+from tuplet.tokens import Tokens
 
 
-def virtual_ptr(graphs: int, virtual: int, device: torch.device) -> Tensor:
-    """(G+1,) first virtual token of each graph."""
-    return torch.arange(graphs + 1, device=device) * virtual
+@dataclass(frozen=True)
+class Virtual(Tokens):
+    """m virtual tokens for each graph; they stand for no nodes."""
+
+    @classmethod
+    def make(cls, graph: GraphBatch, virtual: int) -> Virtual:
+        counts = (virtual,) * graph.num_graphs
+        return cls(graph, counts, offsets(counts, graph.device))
+
+    def tolist(self) -> list[tuple[int, tuple[int, ...]]]:
+        return [(owner, ()) for owner in self.graph_of_token.tolist()]
 
 
-def virtual_layout(queries: Tensor, keys: Tensor) -> Lines:
-    """Lines in which the tokens of a graph see those of another kind; one of the two kinds is virtual.
-
-    Args:
-        queries, keys: (G+1,) first token of each graph.
-    """
+def virtual_layout(queries: Tokens, keys: Tokens) -> Lines:
+    """Lines in which the tokens of a graph see those of another kind; one of the two kinds is virtual."""
     return Lines.plan(whole_graphs(queries), whole_graphs(keys))
 
 
-def virtual_pairs(queries: Tensor, keys: Tensor) -> DefinedPairs:
+def virtual_pairs(queries: Tokens, keys: Tokens) -> DefinedPairs:
     """The definition of ``virtual_layout``, pair by pair."""
-    rows = []
-    spans = zip(queries.tolist(), queries.tolist()[1:], keys.tolist(), keys.tolist()[1:], strict=False)
-    for first_query, end_query, first_key, end_key in spans:
-        rows += [(q, k) for q in range(first_query, end_query) for k in range(first_key, end_key)]
-    table = torch.tensor(rows, dtype=torch.long, device=queries.device).reshape(-1, 2)
-    return DefinedPairs(table[:, 0], table[:, 1], torch.zeros_like(table[:, 0]), int(queries[-1]), int(keys[-1]))
+    together: Tensor = queries.graph_of_token[:, None] == keys.graph_of_token[None]
+    query, key = together.nonzero().unbind(1)
+    return DefinedPairs(query, key, torch.zeros_like(query), queries.total, keys.total)

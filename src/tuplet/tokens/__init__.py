@@ -1,7 +1,9 @@
-"""What attends: all k-tuples, connected or random ones, and their first features by isomorphism type."""
+"""What attends: all k-tuples, connected or random ones, simplices; and their first features."""
 
-from tuplet.tokens.features import NodeEmbedding, PairTable, TupleEmbedding, pair_rows, position_pairs
+from tuplet.tokens.base import Tokens
+from tuplet.tokens.features import NodeEmbedding, PairTable, TupleEmbedding, TupleParts, pair_rows, position_pairs
 from tuplet.tokens.sampling import ConnectedTuples, RandomTuples, connected_tuples, random_tuples
+from tuplet.tokens.simplices import SimplexEmbedding, SimplexParts, Simplices
 from tuplet.tokens.tuples import Tuples
 
 __all__ = [
@@ -9,7 +11,12 @@ __all__ = [
     "NodeEmbedding",
     "PairTable",
     "RandomTuples",
+    "SimplexEmbedding",
+    "SimplexParts",
+    "Simplices",
+    "Tokens",
     "TupleEmbedding",
+    "TupleParts",
     "Tuples",
     "connected_tuples",
     "pair_rows",

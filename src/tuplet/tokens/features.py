@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Literal
 
@@ -92,6 +93,28 @@ class PairTable(nn.Module):
         return torch.cat([self.special, self.encoder(values, graph.num_edges)])
 
 
+@dataclass(frozen=True)
+class TupleParts:
+    """What tuples are made of: rows of the node table and of the pair table.
+
+    Args:
+        nodes: for each place the (T,) node.
+        pairs: for each pair of places the (T,) row of the pair table.
+        index: (T, k) tuple indices, only where the model reads them.
+    """
+
+    nodes: list[Tensor]
+    pairs: list[Tensor]
+    index: Tensor | None
+
+    @classmethod
+    def prepare(cls, tuples: Tuples, directed: bool, index: bool) -> TupleParts:
+        nodes = [tuples.node(axis) for axis in range(tuples.order)]
+        pairs = [pair_rows(tuples, a, b) for a, b in position_pairs(tuples.order, directed)]
+        entries = torch.stack([tuples.entry(axis) for axis in range(tuples.order)], dim=1) if index else None
+        return cls(nodes, pairs, entries)
+
+
 class TupleEmbedding(nn.Module):
     """First features of k-tuples: equal exactly when the ordered isomorphism types are.
 
@@ -126,23 +149,16 @@ class TupleEmbedding(nn.Module):
         self.output = nn.Linear(dim, dim) if concat else None
         self.index = nn.Linear(order, dim, bias=False) if index else None
 
-    def forward(
-        self,
-        nodes: Tensor,
-        table: Tensor | None,
-        node_rows: list[Tensor],
-        pair_rows: list[Tensor],
-        index: Tensor | None,
-    ) -> Tensor:
-        """(T, d) from node vectors (N, d), the pair table (2 + E, d; None for k = 1), and for each place and pair the row of each tuple."""
+    def forward(self, nodes: Tensor, table: Tensor | None, parts: TupleParts) -> Tensor:
+        """(T, d) from node vectors (N, d) and the pair table (2 + E, d; None for k = 1)."""
         out: Tensor | None = None
-        for place, rows in enumerate(node_rows):
+        for place, rows in enumerate(parts.nodes):
             part = F.embedding(rows, nodes if self.node_maps is None else self.node_maps[place](nodes))
             out = part if out is None else out + part
         assert out is not None
-        for place, rows in enumerate(pair_rows):
+        for place, rows in enumerate(parts.pairs):
             assert table is not None
             out = out + F.embedding(rows, table if self.pair_maps is None else self.pair_maps[place](table))
-        if self.index is not None and index is not None:
-            out = out + self.index(index.to(out.dtype))
+        if self.index is not None and parts.index is not None:
+            out = out + self.index(parts.index.to(out.dtype))
         return out if self.output is None else self.output(F.gelu(out))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from tuplet.errors import InputError
-from tuplet.graphs import GraphBatch, offsets, repeat
+from tuplet.graphs import GraphBatch, offsets
+from tuplet.tokens.base import Tokens
 
 
 @dataclass(frozen=True)
-class Tuples:
+class Tuples(Tokens):
     """The tokens of a batch of graphs: T ordered k-tuples, graph after graph.
 
     All k-tuples are implicit: the token (i_1..i_k) of graph g has the number ``ptr[g]`` + the mixed-radix number of
@@ -22,23 +22,17 @@ class Tuples:
 
     Args:
         order: k.
-        counts: tokens of each graph, on the host.
-        ptr: (G+1,) first token of each graph.
-        graph: the batch the tuples are taken from.
         nodes: (T, k) node numbers within the graph, or None for all k-tuples.
     """
 
     order: int
-    counts: tuple[int, ...]
-    ptr: Tensor
-    graph: GraphBatch
     nodes: Tensor | None = None
 
     @classmethod
     def all(cls, graph: GraphBatch, order: int) -> Tuples:
         """All n^k tuples of every graph."""
         counts = tuple(n**order for n in graph.sizes)
-        return cls(order, counts, offsets(counts, graph.device), graph)
+        return cls(graph, counts, offsets(counts, graph.device), order)
 
     @classmethod
     def sampled(cls, graph: GraphBatch, order: int) -> Tuples:
@@ -47,25 +41,10 @@ class Tuples:
             raise InputError("tuples", f"sampled tuples of shape (S, {order})", "a batch without any")
         if graph.tuples.shape[1] != order:
             raise InputError("tuples", f"shape (S, {order})", f"shape {tuple(graph.tuples.shape)}")
-        sample = cls(order, graph.tuple_counts, offsets(graph.tuple_counts, graph.device), graph, graph.tuples)
+        sample = cls(graph, graph.tuple_counts, offsets(graph.tuple_counts, graph.device), order, graph.tuples)
         if torch.unique(sample.code(tuple(range(order)))).numel() < sample.total:
             raise InputError("tuples", "different tuples in a sample", "the same tuple more than once")
         return sample
-
-    @property
-    def total(self) -> int:
-        """T, the number of tokens in the batch."""
-        return sum(self.counts)
-
-    @property
-    def device(self) -> torch.device:
-        return self.ptr.device
-
-    @cached_property
-    def graph_of_token(self) -> Tensor:
-        """(T,) graph of each token."""
-        graphs = torch.arange(len(self.counts), device=self.device)
-        return repeat(graphs, self.ptr[1:] - self.ptr[:-1], self.total)
 
     def stride(self, axis: int) -> Tensor:
         """(G,) distance in the numbering between tuples that differ by one at ``axis`` (all tuples only)."""
@@ -92,7 +71,7 @@ class Tuples:
             local = local * self.graph.n[graph] + self.entry(axis)
         return base[graph] + local
 
-    def tolist(self) -> list[list[tuple[int, ...]]]:
-        """The tuples of each graph as Python tuples."""
+    def tolist(self) -> list[tuple[int, tuple[int, ...]]]:
         entries = torch.stack([self.entry(axis) for axis in range(self.order)], dim=1)
-        return [[tuple(row) for row in part.tolist()] for part in entries.split(list(self.counts))]
+        owners = self.graph_of_token.tolist()
+        return [(owner, tuple(row)) for owner, row in zip(owners, entries.tolist(), strict=True)]

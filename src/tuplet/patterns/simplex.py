@@ -1,0 +1,224 @@
+"""Attention over simplices (appendix "Simplicial Transformers"): dense AS_{k1:k2}, and simplex neighbours AS^SN.
+
+Two simplices are related in up to four ways: the key is a face of the query (boundary), the query a face of the key
+(coboundary), both share a face (lower adjacent), both are faces of one simplex (upper adjacent). A pair's type is the set
+of the ways that hold, so that none cancels another, as signs of the Hodge Laplacian do, and nothing depends on an
+orientation. Two simplices of dimension >= 1 that are upper adjacent are lower adjacent too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tuplet.graphs import offsets, repeat
+from tuplet.patterns.base import Pattern, PlainGraph, Tuple
+from tuplet.patterns.dense import whole_graphs
+from tuplet.patterns.relation import TypeMatrix
+from tuplet.patterns.structure import Lines, Rows
+from tuplet.tokens import Simplices
+from tuplet.topology import Complex, block_laplacian, inter_order_laplacian
+
+BOUNDARY, COBOUNDARY, LOWER, UPPER, BOTH, SELF, UNRELATED = range(7)
+"""Types of a pair of simplices; the last two occur in dense attention only."""
+GROUPS = ((BOUNDARY,), (COBOUNDARY,), (LOWER, BOTH), (UPPER, BOTH))
+"""The four relations by the types of their pairs, in the order in which they take heads."""
+
+
+def relation_type(query: Tuple, key: Tuple, graph: PlainGraph) -> int:
+    """The type of a pair of simplices, straight from the definition."""
+    q, k = set(query), set(key)
+    if q == k:
+        return SELF
+    if len(q) == len(k) + 1:
+        return BOUNDARY if k < q else UNRELATED
+    if len(q) + 1 == len(k):
+        return COBOUNDARY if q < k else UNRELATED
+    if len(q) != len(k) or len(q | k) != len(q) + 1:
+        return UNRELATED
+    lower, upper = len(q) > 1, tuple(sorted(q | k)) in graph.simplices
+    return BOTH if lower and upper else UPPER if upper else LOWER if lower else UNRELATED
+
+
+class SimplexNeighbour(Pattern[Simplices]):
+    """SN: the boundary, the coboundary, lower and upper adjacent simplices of a simplex.
+
+    Args:
+        joint: all of them as one group, told apart by their types; otherwise one group a relation.
+    """
+
+    types = 5
+
+    def __init__(self, joint: bool) -> None:
+        self.groups = 1 if joint else len(GROUPS)
+        self.joint = joint
+
+    def keys(self, query: Tuple, group: int, graph: PlainGraph) -> Iterator[tuple[Tuple, int]]:
+        wanted = range(self.types) if self.joint else GROUPS[group]
+        for key in graph.simplices:
+            kind = relation_type(query, key, graph)
+            if kind in wanted:
+                yield key, kind
+
+    def layout(self, queries: Simplices, keys: Simplices, group: int, typed: bool, skip_self: bool = False) -> Rows:
+        query, key, kind = related_pairs(queries)
+        if not self.joint:
+            wanted = torch.isin(kind, torch.tensor(GROUPS[group], dtype=kind.dtype, device=kind.device))
+            query, key, kind = query[wanted], key[wanted], kind[wanted]
+        return Rows.plan(query, key, queries.total, kind if typed else None)
+
+    def count_pairs(self, queries: Simplices, keys: Simplices) -> int:
+        """Exact: 2 (k+1) pairs a simplex with its faces, c (c-1) a face with c cofaces, (k+1)(k+2) a coface."""
+        known, pairs = queries.complex, 0
+        for k in range(queries.low, queries.high + 1):
+            if k > queries.low:
+                pairs += 2 * (k + 1) * known.counts[k]
+            upper = (k + 1) * (k + 2) * known.counts[k + 1] if k < known.dim else 0
+            cofaces = known.cofaces(k - 1) if k else None
+            lower = 0 if cofaces is None else int((cofaces * (cofaces - 1)).sum())
+            # an upper adjacent pair of dimension >= 1 is a lower adjacent one: one key jointly, a key of two groups apart
+            pairs += max(lower, upper) if self.joint else lower + upper
+        return pairs
+
+
+class SimplexDense(Pattern[Simplices]):
+    """Every simplex sees every simplex of its graph; the pair's entry in the Hodge Laplacian says how they are related.
+
+    Args:
+        signed: the type is the entry of the signed Laplacian, counted from -1; otherwise one of the seven types above.
+        inter: read 𝓛_{0:K}; otherwise the block Laplacian L, in which simplices of different dimension are unrelated.
+    """
+
+    groups = 1
+    types = 7
+    edge_types = (BOUNDARY, COBOUNDARY, LOWER, UPPER, BOTH)
+
+    def __init__(self, signed: bool = False, inter: bool = True) -> None:
+        self.signed = signed
+        self.inter = inter
+
+    def keys(self, query: Tuple, group: int, graph: PlainGraph) -> Iterator[tuple[Tuple, int]]:
+        for key in graph.simplices:
+            if self.signed:
+                yield key, self._entry(query, key, graph) + 1
+            else:
+                kind = relation_type(query, key, graph)
+                yield key, UNRELATED if kind in (BOUNDARY, COBOUNDARY) and not self.inter else kind
+
+    def _entry(self, query: Tuple, key: Tuple, graph: PlainGraph) -> int:
+        """The entry of L or 𝓛 at a pair of simplices; the orientation is that of increasing node numbers."""
+        kind = relation_type(query, key, graph)
+        if kind == UNRELATED:
+            return 0
+        if kind in (BOUNDARY, COBOUNDARY):
+            longer, shorter = (query, key) if kind == BOUNDARY else (key, query)
+            return _sign(longer, shorter) if self.inter else 0
+        cofaces = [other for other in graph.simplices if set(query) | set(key) <= set(other)]
+        cofaces = [other for other in cofaces if len(other) == len(query) + 1]
+        if kind == SELF:
+            return len(cofaces) + (len(query) if len(query) > 1 else 0)
+        up = sum(_sign(other, query) * _sign(other, key) for other in cofaces)
+        shared = tuple(sorted(set(query) & set(key)))
+        down = _sign(query, shared) * _sign(key, shared) if kind in (LOWER, BOTH) else 0
+        return up + down
+
+    def layout(self, queries: Simplices, keys: Simplices, group: int, typed: bool, skip_self: bool = False) -> Lines:
+        side = whole_graphs(queries)
+        relation = self._matrix(queries) if typed else None
+        return Lines.plan(side, side, relation, skip_self)
+
+    def _matrix(self, tokens: Simplices) -> TypeMatrix:
+        """The types of all pairs of simplices of a graph."""
+        sizes = tokens.ptr[1:] - tokens.ptr[:-1]
+        areas = tuple(count * count for count in tokens.counts)
+        start = offsets(areas, tokens.device)[:-1]
+        if self.signed:
+            query, key, kind = _signed_entries(tokens, self.inter)
+        else:
+            query, key, kind = related_pairs(tokens, self.inter)
+        fill = torch.full((), 1 if self.signed else UNRELATED, dtype=kind.dtype, device=tokens.device)
+        matrix = fill.repeat(sum(areas))
+        owner, place = tokens.graph_of_token, tokens.place
+        if not self.signed:
+            matrix[start[owner] + place * (sizes[owner] + 1)] = SELF
+        matrix[start[owner[query]] + place[query] * sizes[owner[query]] + place[key]] = kind
+        return TypeMatrix(matrix, start, sizes, matrix.new_empty(0))
+
+    def values(self, tokens: Simplices) -> Tensor | None:
+        """The numbers that the types of the signed form stand for: -1, 0, .., the largest entry of the diagonal."""
+        if not self.signed:
+            return None
+        largest = 1
+        for k in range(tokens.low, tokens.high + 1):
+            if tokens.complex.counts[k]:
+                largest = max(largest, int(tokens.complex.cofaces(k).max()) + (k + 1 if k else 0))
+        return torch.arange(-1, largest + 1, device=tokens.device)
+
+    def count_pairs(self, queries: Simplices, keys: Simplices) -> int:
+        return sum(count * count for count in queries.counts)
+
+
+def _sign(simplex: Tuple, face: Tuple) -> int:
+    missing = next(place for place, node in enumerate(simplex) if node not in face)
+    return -1 if missing % 2 else 1
+
+
+def related_pairs(tokens: Simplices, inter: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """All ordered pairs of related simplices as tokens: (P,) queries, keys and types (int8). ``inter``: across dimensions too."""
+    known = tokens.complex
+    parts = []
+    for k in range(tokens.low, tokens.high + 1):
+        first = tokens.first(k)
+        if k > tokens.low and inter:
+            faces = known.faces[k]
+            longer = torch.arange(first, first + len(faces), device=tokens.device)[:, None].expand_as(faces).reshape(-1)
+            shorter = (faces + tokens.first(k - 1)).reshape(-1)
+            parts += [_typed(longer, shorter, BOUNDARY), _typed(shorter, longer, COBOUNDARY)]
+        parts += [(a + first, b + first, kind) for a, b, kind in _adjacent(known, k)]
+    query, key, kind = (torch.cat(column) for column in zip(*parts, strict=True))
+    return query, key, kind
+
+
+def _typed(query: Tensor, key: Tensor, kind: int) -> tuple[Tensor, Tensor, Tensor]:
+    return query, key, torch.full_like(query, kind, dtype=torch.int8)
+
+
+def _adjacent(known: Complex, k: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Pairs of k-simplices that share a face or a coface, one list for k >= 1: each pair once, with the set of its flags."""
+    count = known.counts[k]
+    upper = _pairs_of_faces(known.faces[k + 1]) if k < known.dim else (known.ptr[:0], known.ptr[:0])
+    if k == 0:
+        return [_typed(*upper, UPPER)]
+    faces, order = torch.sort(known.faces[k].reshape(-1), stable=True)
+    simplex = order // (k + 1)
+    cofaces = known.cofaces(k - 1)
+    width = cofaces[faces]
+    total = int((cofaces * cofaces).sum())
+    place = repeat(torch.arange(len(faces), device=faces.device), width, total)
+    partner = torch.arange(total, device=faces.device) - (width.cumsum(0) - width)[place]
+    partner = partner + (cofaces.cumsum(0) - cofaces)[faces[place]]
+    query, key = simplex[place], simplex[partner]
+    query, key = query[query != key], key[query != key]
+    code, order = torch.sort(query * count + key)
+    query, key, kind = _typed(query[order], key[order], LOWER)
+    kind[torch.searchsorted(code, upper[0] * count + upper[1])] = BOTH
+    return [(query, key, kind)]
+
+
+def _pairs_of_faces(faces: Tensor) -> tuple[Tensor, Tensor]:
+    """All ordered pairs of different faces of each simplex."""
+    width = faces.shape[1]
+    a, b = (~torch.eye(width, dtype=torch.bool, device=faces.device)).nonzero().unbind(1)
+    return faces[:, a].reshape(-1), faces[:, b].reshape(-1)
+
+
+def _signed_entries(tokens: Simplices, inter: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Non-zero entries of the signed Laplacian as tokens and types, which are the entries counted from -1."""
+    below = sum(tokens.complex.counts[: tokens.low])
+    build = inter_order_laplacian if inter else block_laplacian
+    matrix = build(tokens.complex, tokens.high)[below:, below:].tocoo()
+    query, key = (torch.from_numpy(index).long().to(tokens.device) for index in matrix.coords)
+    kind = torch.from_numpy(matrix.data).to(tokens.device, torch.int32) + 1
+    return query, key, kind

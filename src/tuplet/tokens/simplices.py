@@ -1,0 +1,165 @@
+"""Simplices of dimensions k1..k2 as tokens (appendix "Simplicial Transformers"), and their first features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tuplet.graphs import GraphBatch, offsets
+from tuplet.tokens.base import Tokens
+from tuplet.tokens.features import FIRST_EDGE, NO_EDGE
+from tuplet.topology import Complex
+
+
+@dataclass(frozen=True)
+class Simplices(Tokens):
+    """The simplices of dimensions ``low`` .. ``high`` of a complex that may reach higher.
+
+    Tokens are numbered dimension after dimension, and in a dimension as in the complex: what belongs to one dimension is
+    a slice. ``by_graph`` lists them graph after graph.
+
+    Args:
+        complex: the complex whose faces and cofaces say how tokens are related.
+        low, high: k1 and k2.
+    """
+
+    complex: Complex
+    low: int
+    high: int
+
+    @classmethod
+    def take(cls, graph: GraphBatch, complex_: Complex, low: int, high: int) -> Simplices:
+        """The tokens of ``complex_``, which belongs to ``graph``."""
+        owners = torch.cat(complex_.graph_of[low : high + 1])
+        counts = tuple(torch.bincount(owners, minlength=graph.num_graphs).tolist())
+        return cls(graph, counts, offsets(counts, graph.device), complex_, low, high)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Tokens of each dimension."""
+        return self.complex.counts[self.low : self.high + 1]
+
+    def first(self, k: int) -> int:
+        """The first token of dimension k."""
+        return sum(self.complex.counts[self.low : k])
+
+    @cached_property
+    def graph_of_token(self) -> Tensor:
+        """(T,) graph of each token."""
+        return torch.cat(self.complex.graph_of[self.low : self.high + 1])
+
+    @cached_property
+    def by_graph(self) -> Tensor:
+        """(T,) the token at each place when tokens stand graph after graph."""
+        return torch.argsort(self.graph_of_token, stable=True)
+
+    @cached_property
+    def place(self) -> Tensor:
+        """(T,) the number of each token within its own graph, in ``by_graph``."""
+        place = torch.empty_like(self.by_graph)
+        place[self.by_graph] = torch.arange(self.total, device=self.device)
+        return place - self.ptr[self.graph_of_token]
+
+    def tolist(self) -> list[tuple[int, tuple[int, ...]]]:
+        listed = []
+        first = self.graph.ptr.tolist()
+        for k in range(self.low, self.high + 1):
+            owners = self.complex.graph_of[k].tolist()
+            for nodes, owner in zip(self.complex.simplices[k].tolist(), owners, strict=True):
+                listed.append((owner, tuple(node - first[owner] for node in nodes)))
+        return listed
+
+
+@dataclass(frozen=True)
+class SimplexParts:
+    """What the simplices of each dimension are made of.
+
+    Args:
+        faces: for each dimension from 1 to k2 the (S_k, k+1) faces.
+        edges: two (S_1,) rows of the pair table, one for each direction of the 1-simplices; none for k2 = 0.
+        cofaces: for each dimension from 1 to k2 the (S_k,) number of cofaces.
+    """
+
+    faces: list[Tensor]
+    edges: list[Tensor]
+    cofaces: list[Tensor]
+
+    @classmethod
+    def prepare(cls, tokens: Simplices) -> SimplexParts:
+        graph, known = tokens.graph, tokens.complex
+        edges = []
+        if tokens.high > 0:
+            u, v = known.simplices[1].unbind(1)
+            for number in (graph.edge_number(u, v), graph.edge_number(v, u)):
+                edges.append(torch.where(number >= 0, number + FIRST_EDGE, NO_EDGE))
+        dims = range(1, tokens.high + 1)
+        return cls([known.faces[k] for k in dims], edges, [known.cofaces(k) for k in dims])
+
+
+class SimplexEmbedding(nn.Module):
+    """First features of simplices: nodes from their features, edges with their end points, the rest from their faces.
+
+    h_v = W_0 g(A_0 x_v);  h_uv = W_1 (g(A x_u + B x_v + C e_uv) + g(A x_v + B x_u + C e_vu));  h_σ = W_k g(A_k Σ_faces h),
+    with g = GELU, each plus a vector of its dimension. Sums over faces and over both directions of an edge know neither an
+    order of vertices nor an orientation; in a directed graph e_uv may be "no edge", which is how direction enters.
+    ``init="sum"`` adds the vectors of faces and edges as they are.
+
+    Args:
+        low, high: k1 and k2; lower simplices are embedded on the way and left out at the end.
+        dim: d.
+        init: "concat" (as above) or "sum".
+        degree: append the number of cofaces: with the dimension, it is the diagonal of the Hodge Laplacian.
+    """
+
+    def __init__(self, low: int, high: int, dim: int, init: str = "concat", degree: bool = False) -> None:
+        super().__init__()
+        self.low = low
+        concat = init == "concat"
+        maps = [nn.Linear(dim, dim) for _ in range(high + 1)]
+        self.inputs = nn.ModuleList(maps) if concat else None
+        self.outputs = nn.ModuleList(nn.Linear(dim, dim) for _ in range(high + 1)) if concat else None
+        self.target = nn.Linear(dim, dim, bias=False) if concat and high > 0 else None
+        self.edge = nn.Linear(dim, dim, bias=False) if concat and high > 0 else None
+        self.degrees = nn.ModuleList(nn.Linear(1, dim, bias=False) for _ in range(high)) if degree else None
+        self.dimension = nn.Parameter(torch.randn(high + 1, dim) * 0.5)
+
+    def forward(self, nodes: Tensor, table: Tensor | None, parts: SimplexParts) -> Tensor:
+        """(T, d) from node vectors (N, d) and the pair table (2 + E, d; None for k2 = 0)."""
+        h = self._leave(0, nodes if self.inputs is None else F.gelu(self.inputs[0](nodes)))
+        levels = [h]
+        for k, faces in enumerate(parts.faces, start=1):
+            inside = self._edges(h, table, faces, parts.edges) if k == 1 else self._faces(k, h, faces)
+            if self.degrees is not None:
+                inside = inside + self.degrees[k - 1](torch.log1p(parts.cofaces[k - 1].to(h.dtype))[:, None])
+            h = self._leave(k, inside)
+            levels.append(h)
+        return torch.cat(levels[self.low :]) if len(levels) > self.low + 1 else levels[self.low]
+
+    def _leave(self, k: int, inside: Tensor) -> Tensor:
+        return (inside if self.outputs is None else self.outputs[k](inside)) + self.dimension[k]
+
+    def _edges(self, h: Tensor, table: Tensor | None, faces: Tensor, rows: list[Tensor]) -> Tensor:
+        """Inner vectors of 1-simplices: both directions, each with its own edge."""
+        assert table is not None
+        v, u = faces.unbind(1)  # column j is the face without the j-th node
+        if self.inputs is None or self.target is None or self.edge is None:
+            ends = F.embedding(u, h) + F.embedding(v, h)
+            return ends + F.embedding(rows[0], table) + F.embedding(rows[1], table)
+        source, target, edge = self.inputs[1](h), self.target(h), self.edge(table)
+        parts = [
+            F.gelu(F.embedding(a, source) + F.embedding(b, target) + F.embedding(row, edge))
+            for a, b, row in ((u, v, rows[0]), (v, u, rows[1]))
+        ]
+        return parts[0] + parts[1]
+
+    def _faces(self, k: int, h: Tensor, faces: Tensor) -> Tensor:
+        """Inner vectors of k-simplices for k >= 2."""
+        mapped = h if self.inputs is None else self.inputs[k](h)
+        total = F.embedding(faces[:, 0], mapped)
+        for place in range(1, k + 1):
+            total = total + F.embedding(faces[:, place], mapped)
+        return total if self.inputs is None else F.gelu(total)
