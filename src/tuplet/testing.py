@@ -35,10 +35,15 @@ def relative_error(value: Tensor, expected: Tensor) -> float:
 
 
 def permute(graph: Data, permutation: Tensor) -> Data:
-    """The same graph with node i renamed to ``permutation[i]``: features, edges, queried pairs, tuples and simplices go along."""
+    """The same graph with node i renamed to ``permutation[i]``: features, edges, queried pairs, tuples and simplices go along.
+
+    Raw statistics of encodings do not: they are left out, to be computed anew.
+    """
     copy = graph.clone()
     copy.num_nodes = graph.num_nodes
     for field in graph.keys():  # noqa: SIM118
+        if field.startswith("pe_"):
+            del copy[field]  # statistics of the renamed graph are computed anew
         if field in ("edge_index", "edge_label_index", "tuples") or field.startswith("simplex_index_"):
             copy[field] = permutation[graph[field]]
     if graph.x is not None:

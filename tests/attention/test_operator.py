@@ -49,6 +49,9 @@ def cases():
     ]
     triangles = read(["Bw", "A_", "A?"])
     simplices = Simplices.take(triangles, clique_complex(triangles, 2), 0, 1)
+    clique = read(["E~~w", "@"])
+    solid = Simplices.take(clique, clique_complex(clique, 4), 3, 3)
+    patterns.append(("tetrahedra of K6", SimplexNeighbour(joint=True), solid, solid, 0, False))
     for name, pattern in (
         ("simplices", SimplexDense()),
         ("simplices within dimensions", SimplexDense(inter=False)),

@@ -10,6 +10,7 @@ from zoo import NAMES
 import tuplet
 from measure import peak_bytes
 from tuplet.errors import TooLargeError
+from tuplet.graphs.door import as_data
 from tuplet.models import cost as cost_module
 from tuplet.models import parse
 
@@ -35,6 +36,7 @@ CASES = [
     ("AS0:1^VS", 3000, {}),
     ("AS0:1^SN+VS", 3000, {}),
     ("AS1", 800, {}),
+    ("AS0:1-ReLU^SN", 3000, {"task": "edge"}),
     ("A2^LN+VT", 110, {"softmax": "joint"}),
     ("A2^Ngbh+", 90, {"softmax": "joint"}),
     ("A2^LN", 110, {"norm_position": "pre"}),
@@ -48,9 +50,12 @@ CASES = [
 @pytest.mark.parametrize("name, n, options", CASES, ids=str)
 def test_peak_bytes_are_predicted_within_a_quarter(name, n, options, depth):
     model = tuplet.build(name, dim=64, depth=depth, heads=4, **options)
-    graph = nx.gnm_random_graph(n, 3 * n // 2, seed=0)
+    graph = as_data(nx.gnm_random_graph(n, 3 * n // 2, seed=0))
+    graph.edge_label_index = torch.tensor([[0, 1], [1, 2]])
     optimiser = torch.optim.AdamW(model.parameters())
-    model([nx.path_graph(3)]).sum().backward()
+    small = as_data(nx.complete_graph(3))
+    small.edge_label_index = torch.tensor([[0, 1], [1, 2]])
+    model([small]).sum().backward()
     optimiser.step()
     optimiser.zero_grad()
 
@@ -61,6 +66,33 @@ def test_peak_bytes_are_predicted_within_a_quarter(name, n, options, depth):
     resident = 3 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     measured = peak_bytes(step, torch.device("cpu")) + resident
     assert 0.75 <= model.cost(graph).peak_bytes / measured <= 1.25
+
+
+HUBS = {
+    "star": nx.star_graph(1500),
+    "half of all pairs": nx.gnp_random_graph(150, 0.5, seed=0),
+    "clique": nx.complete_graph(40),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("graph", HUBS)
+@pytest.mark.parametrize(
+    "name, options", [("AS0:1^SN", {}), ("AS0:1^SN", {"softmax": "groups"}), ("AS0:1+bias", {}), ("AS0:2^SN", {})]
+)
+def test_building_pairs_of_simplices_is_not_forgotten(name, options, graph, training):
+    """Around a hub there are more pairs than anything else; the prediction may exceed the peak, never fall far below."""
+    model = tuplet.build(name, dim=64, depth=1, heads=4, **options)
+    model(nx.complete_graph(4)).sum().backward()
+    known = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    if training:
+        measured = peak_bytes(lambda: model(HUBS[graph]).sum().backward(), torch.device("cpu")) + 3 * known
+        predicted = model.cost(HUBS[graph]).peak_bytes
+    else:
+        with torch.no_grad():
+            measured = peak_bytes(lambda: model(HUBS[graph]), torch.device("cpu")) + known
+        predicted = model.cost(HUBS[graph]).inference_bytes
+    assert 0.75 <= predicted / measured <= 2.5
 
 
 def test_pairs_and_tokens_are_counted_exactly():

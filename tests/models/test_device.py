@@ -28,7 +28,9 @@ def build_like(model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["A2", "A2-Performer", "A2^Ngbh+", "A2^LN+VT", "A3^LN", "A1,2^Ngbh"])
+@pytest.mark.parametrize(
+    "name", ["A2", "A2-Performer", "A2^Ngbh+", "A2^LN+VT", "A3^LN", "A1,2^Ngbh", "AS0:1^SN+VS", "AS0:2+bias"]
+)
 def test_gpu_precisions(name, dtype):
     model = build(name, node_types=None, edge_types=None, norm="layer").cuda().to(dtype)
     output = model([nx.gnm_random_graph(12, 20, seed=1), "@", "A?"])
@@ -37,10 +39,13 @@ def test_gpu_precisions(name, dtype):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("name", ["A2", "A2^Ngbh+", "A2^LN", "A2^VT", "A2-Linear"])
+SIZES = {"A2": 120, "A2^Ngbh+": 200, "A2^LN": 200, "A2^VT": 200, "A2-Linear": 200, "AS0:1+bias": 3000, "AS0:1^SN": 9000}
+
+
+@pytest.mark.parametrize("name", SIZES)
 def test_memory_on_a_gpu_is_predicted_within_a_quarter(name):
     model = build(name, dim=64, heads=4, node_types=None, edge_types=None).float().cuda().train()
-    graph = nx.gnm_random_graph(200 if "^" in name or "-" in name else 120, 300, seed=0)
+    graph = nx.gnm_random_graph(SIZES[name], SIZES[name] * 3 // 2, seed=0)
     optimiser = torch.optim.AdamW(model.parameters())
     model("DDW").sum().backward()
     optimiser.step()

@@ -50,7 +50,7 @@ def test_low_precision_has_no_nan(name, dtype):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("name", ["A2^LN+VT", "A2-Performer", "A3^Ngbh+"])
+@pytest.mark.parametrize("name", ["A2^LN+VT", "A2-Performer", "A3^Ngbh+", "AS0:1^SN+VS", "AS0:2+bias"])
 def test_autocast(name):
     model = build(name, node_types=None, edge_types=None).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -44,7 +44,7 @@ def test_torch_is_reference_forward_and_backward(name, task, graphs):
     testing.assert_matches_reference(build(name, task), Batch.from_data_list(graphs))
 
 
-@pytest.mark.parametrize("name", ["A2", "A2^Ngbh+", "A3^LN", "A2^LN+VT", "A1,2^Ngbh"])
+@pytest.mark.parametrize("name", ["A2", "A2^Ngbh+", "A3^LN", "A2^LN+VT", "A1,2^Ngbh", "AS0:1^SN+VS", "AS0:1+bias"])
 def test_training_mode_too(name):
     """Batch statistics included; on graphs without twins, since a norm of equal tokens divides rounding by nothing."""
     model = build(name, node_types=None, node_dim=2, edge_types=None).train()
@@ -73,6 +73,8 @@ JOINT = (
 def test_the_joint_softmax_too(name, relation, graphs):
     if relation == "none" and "Ngbh+" in name.replace("Ngbh+VT", ""):
         relation = None
+    if relation == "scale" and "Performer" in name:
+        relation = None  # refused: FAVOR+ knows its scores up to a constant only
     model = build(name, softmax="joint", relation=relation)
     testing.assert_matches_reference(model, Batch.from_data_list(graphs))
     testing.assert_batch_invariant(model, graphs)

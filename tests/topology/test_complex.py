@@ -4,6 +4,7 @@ from itertools import combinations
 
 import gudhi
 import networkx as nx
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ import tuplet
 from tuplet import testing
 from tuplet.errors import InputError, OptionError, TooLargeError
 from tuplet.graphs.door import as_data
-from tuplet.topology import CliqueComplex, Complex, clique_complex, complex_of
+from tuplet.topology import CliqueComplex, Complex, block_laplacian, clique_complex, complex_of, inter_order_laplacian
 
 
 def by_gudhi(graph: nx.Graph, dim: int) -> list[list[tuple[int, ...]]]:
@@ -75,6 +76,14 @@ def test_simplices_are_found_by_their_nodes():
     assert known.find(torch.tensor([[4, 5, 6], [0, 1, 3]])).tolist() == [-1, 1]
 
 
+@pytest.mark.parametrize("candidates", [1, 5, 64])
+def test_small_portions_change_nothing(candidates, monkeypatch):
+    graph = nx.gnp_random_graph(14, 0.6, seed=1)
+    expected = clique_complex(graph, 4).tolist()
+    monkeypatch.setattr("tuplet.topology.cliques._CANDIDATES", candidates)
+    assert clique_complex(graph, 4).tolist() == expected
+
+
 def test_direction_and_self_loops_have_no_say():
     """A directed graph, as in WebKB: u and v are adjacent if there is an edge either way, once."""
     edges = torch.tensor([[0, 1, 2, 0, 2, 3], [1, 2, 0, 2, 2, 0]])
@@ -99,8 +108,10 @@ def test_explicit_simplices_are_closed_or_completed():
         ([(0, -1)], None, "sets of nodes"),
         ([()], None, "non-empty"),
         ([(0, 5)], 3, "nodes 0..2"),
-        ([(0, 1.5)], None, "sets of nodes"),
-        ([], None, "at least one"),
+        ([(0, 1.5)], None, "sets of node numbers"),
+        ([], None, "num_nodes: expected at least one"),
+        ([], 0, "num_nodes: expected at least one"),
+        ([(0, 1, 2)], None, "simplices: expected a complex closed"),
     ],
 )
 def test_bad_simplices_are_refused(simplices, nodes, message):
@@ -112,6 +123,32 @@ def test_bad_simplices_are_refused(simplices, nodes, message):
 def test_bad_dimensions_are_refused(dim):
     with pytest.raises(OptionError, match="dim: expected an int"):
         clique_complex("C~", dim)
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    for simplices in (np.array([[0, 1], [1, 2]]), torch.tensor([[0, 1], [1, 2]])):
+        assert Complex.from_simplices(simplices).counts == (3, 2)
+    assert clique_complex(nx.complete_graph(4), np.int64(2)).counts == (4, 6, 4)
+
+
+def test_dimensions_that_a_complex_lacks_are_refused():
+    known = clique_complex(nx.complete_graph(3), 1)
+    for ask in (
+        lambda: known.cofaces(2),
+        lambda: known.find(torch.tensor([[0, 1, 2]])),
+        lambda: known.truncate(-1),
+        lambda: inter_order_laplacian(known, 5),
+        lambda: block_laplacian(known, 5),
+    ):
+        with pytest.raises(OptionError, match=r"dimension: expected 0\.\.1"):
+            ask()
+
+
+def test_limits_are_passed_on():
+    with pytest.raises(TooLargeError, match="above the limit of 30"):
+        CliqueComplex(2, limit=30)(as_data(nx.complete_graph(6)))
+    with pytest.raises(TooLargeError, match="above the limit of 30"):
+        complex_of(tuplet.read(nx.complete_graph(6)), 2, limit=30)
 
 
 def test_an_exploding_complex_is_refused_with_its_numbers():
@@ -163,6 +200,30 @@ class TestPreparedComplexes:
             model = tuplet.build("AS0:1^SN", dim=8, heads=2, truncate=truncate).double().eval()
             outputs = [model(known.attach(data, dim=2)) for known in (hollow, filled)]
             assert torch.allclose(*outputs, rtol=1e-9) == same
+
+    def test_an_attached_complex_replaces_an_older_one(self):
+        """Also where it does not reach as high: what is left of the old one would be read."""
+        filled = CliqueComplex(3)(as_data(nx.complete_graph(4)))
+        hollow = Complex.from_simplices(list(combinations(range(4), 3)), close=True)
+        assert "simplex_index_3" not in hollow.attach(filled)
+        model = tuplet.build("AS0:2^SN", dim=8, heads=2).double().eval()
+        fresh = hollow.attach(as_data(nx.complete_graph(4)), dim=3)
+        torch.testing.assert_close(model(hollow.attach(filled, dim=3)), model(fresh))
+
+    def test_what_moves_with_a_batch(self):
+        batch = tuplet.read([CliqueComplex(2)(as_data(graph)) for graph in self.graphs])
+        assert [rows.device.type for rows in batch.to("meta").simplices] == ["meta", "meta"]
+
+    @pytest.mark.parametrize(
+        "wrong", [nx.path_graph(2), Batch.from_data_list([as_data(nx.path_graph(2))])], ids=["nx", "batch"]
+    )
+    def test_a_transform_takes_one_graph(self, wrong):
+        with pytest.raises(InputError, match="one graph as torch_geometric Data"):
+            CliqueComplex(1)(wrong)
+        with pytest.raises(InputError, match="one graph as torch_geometric Data"):
+            Complex.from_simplices([(0, 1)]).attach(wrong)
+        with pytest.raises(OptionError, match="dim: expected an int"):
+            CliqueComplex(-1)
 
     def test_what_is_missing_is_said(self):
         data = as_data(nx.cycle_graph(3))

@@ -32,6 +32,7 @@ class GraphBatch:
         tuples: (S, k) sampled tuples with node numbers of their own graph, or None.
         tuple_counts: sampled tuples of each graph, or None.
         simplices: of an attached complex, for dimensions 1, 2, .., (S_k, k+1) node numbers over the batch, or None.
+        statistics: raw statistics of encodings by field (attributes that begin with "pe_"), or None.
     """
 
     sizes: tuple[int, ...]
@@ -46,6 +47,7 @@ class GraphBatch:
     tuples: Tensor | None = None
     tuple_counts: tuple[int, ...] | None = None
     simplices: tuple[Tensor, ...] | None = None
+    statistics: dict[str, Tensor] | None = None
 
     @property
     def num_graphs(self) -> int:
@@ -73,6 +75,8 @@ class GraphBatch:
             value = getattr(self, field.name)
             if field.name == "simplices" and value is not None:
                 value = tuple(rows.to(device) for rows in value)
+            elif field.name == "statistics" and value is not None:
+                value = {key: rows.to(device) for key, rows in value.items()}
             moved[field.name] = value.to(device) if isinstance(value, Tensor) else value
         return GraphBatch(**moved)
 

@@ -79,6 +79,7 @@ def read(
         tuples=None if tuples is None else tuples.to(device),
         tuple_counts=tuple_counts,
         simplices=_simplices(batch, ptr),
+        statistics=_statistics(batch, device),
     )
 
 
@@ -92,7 +93,7 @@ def _collate(graphs: Any) -> Data:
         raise InputError("graphs", "at least one graph", "an empty list")
     kept = [_fields(item, number) for number, item in enumerate(data)]
     _fill_edgeless(kept)
-    for field in ("x", "edge_attr", "edge_label_index", "tuples", *_simplex_fields(data)):
+    for field in ("x", "edge_attr", "edge_label_index", "tuples", *_simplex_fields(data), *_statistic_fields(data)):
         _check_alike(field, [item.get(field) for item in kept])
     try:
         return Batch.from_data_list([Data(**{k: v for k, v in item.items() if v is not None}) for item in kept])
@@ -121,6 +122,8 @@ def _fields(item: Data, number: int) -> dict[str, Any]:
         fields["edge_label_index"] = _pairs(item.edge_label_index, "edge_label_index", where)
     for field in _simplex_fields([item]):
         fields[field] = _index(item[field], field, _dimension(field) + 1, where)
+    for field in _statistic_fields([item]):
+        fields[field] = item[field]
     sizes = _sizes(item)
     if len(sizes) != 1:
         raise InputError("graphs", "one graph in every item of a list", f"{len(sizes)} graphs in item {number}")
@@ -140,7 +143,11 @@ def _check_alike(field: str, values: list[Tensor | None]) -> None:
     missing = [number for number, value in enumerate(values) if value is None]
     if missing and len(missing) < len(values):
         raise InputError(field, "in every graph of a list or in none", f"none in graph {missing[0]}")
-    widths = [] if missing or "index" in field else [value.shape[1] for value in values if value is not None]
+    widths = (
+        []
+        if missing or "index" in field or field.startswith("pe_")
+        else [value.shape[1] for value in values if value is not None]
+    )
     for number, width in enumerate(widths):
         if width != widths[0]:
             raise InputError(field, f"{widths[0]} columns, as in graph 0", f"{width} in graph {number}")
@@ -152,7 +159,7 @@ def _pairs(index: Any, field: str, where: str = "") -> Tensor:
 
 def _index(index: Any, field: str, rows: int, where: str = "") -> Tensor:
     """A checked tensor of node numbers, one column a pair or simplex."""
-    shape = f"({rows}, {'E' if rows == 2 else 'S'})"
+    shape = f"({rows}, {'S' if field.startswith('simplex') else 'E'})"
     if not isinstance(index, Tensor):
         came = "None" if index is None else type(index).__name__
         raise InputError(field, f"a tensor of shape {shape}", came + where)
@@ -275,13 +282,28 @@ def _queries(batch: Data, ptr: Tensor) -> Tensor | None:
     return queries
 
 
+def _statistic_fields(items: Sequence[Data]) -> list[str]:
+    """Fields of raw statistics that some graph has; ``Precompute`` writes them."""
+    return sorted({field for item in items for field in item.keys() if field.startswith("pe_")})  # noqa: SIM118
+
+
+def _statistics(batch: Data, device: torch.device) -> dict[str, Tensor] | None:
+    found = {}
+    for field in _statistic_fields([batch]):
+        value = batch[field]
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            raise InputError(field, "a tensor with a row for each node, pair or simplex", type(value).__name__)
+        found[field] = value.to(device)
+    return found or None
+
+
 def _dimension(field: str) -> int:
     return int(field.rsplit("_", 1)[1])
 
 
 def _simplex_fields(items: Sequence[Data]) -> list[str]:
     """The fields ``simplex_index_1``, ``simplex_index_2``, .. that some graph has, lowest dimension first."""
-    found = {field for item in items for field in item.keys() if re.fullmatch(r"simplex_index_\d+", field)}  # noqa: SIM118
+    found = {field for item in items for field in item.keys() if re.fullmatch(r"simplex_index_[1-9]\d*", field)}  # noqa: SIM118
     fields = sorted(found, key=_dimension)
     for place, field in enumerate(fields, start=1):
         if _dimension(field) != place:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import comb
-from typing import Literal
+from typing import Any, Literal
 
 from tuplet.attention import resolve_backend
+from tuplet.encodings import Encoding
+from tuplet.encodings import parse as parse_encoding
 from tuplet.errors import OptionError
 from tuplet.graphs import Features
+from tuplet.models.encoded import refuse_lost
 from tuplet.models.name import Choices, parse
 from tuplet.patterns.simplex import GROUPS
 
@@ -46,8 +50,8 @@ class ModelConfig:
         softmax: "groups": head group j looks at the j-th neighbourhood with its own softmax (the paper's definition).
             "joint": one softmax over all neighbourhoods and virtual tokens (the published numbers). None picks joint for
             SN, as the paper has it, and groups for all others.
-        relation: "none", "bias", "scale", "reweight"; None picks scale for SN with the joint softmax, bias for Ngbh+,
-            +basis and every other joint softmax, else none.
+        relation: "none", "bias", "scale", "reweight"; None picks scale for SN with the joint softmax (bias with Performer),
+            bias for Ngbh+, +basis and every other joint softmax, else none.
         pool: pooling to graphs, and at each step to nodes: "mean", "add" or "max". A sum over n^k tuples grows with
             the graph: "add" can count, and needs a smaller learning rate.
         norm: "batch" (over all tokens of the batch), "layer" or "none".
@@ -63,6 +67,7 @@ class ModelConfig:
         laplacian: "inter" relates simplices across dimensions (𝓛_{0:K}), "block" within a dimension only (L).
         truncate: read relations of AS_{k1:k2} in the complex up to dimension k2; otherwise up to k2 + 1.
         pool_over: graph outputs from all simplices ("all") or from 0-simplices ("nodes").
+        encodings: positional and structural encodings, as objects of ``tuplet.encodings`` or short forms ("RWSE:20:28").
         features: random features of the Performer kernel; None for c·ln c.
         repeats: whether sampled connected tuples may repeat an entry.
         connected_share: part of a random sample drawn among connected tuples.
@@ -97,6 +102,7 @@ class ModelConfig:
     laplacian: Literal["inter", "block"] = "inter"
     truncate: bool = False
     pool_over: Literal["all", "nodes"] = "all"
+    encodings: tuple[Encoding, ...] = ()
     features: int | None = None
     repeats: bool = True
     connected_share: float = 0.0
@@ -145,10 +151,27 @@ class ModelConfig:
             raise OptionError(
                 f"relation: {self.name} is its relation; came 'none'. Without it the model is Ngbh, or plain dense."
             )
+        if choices.kernel == "performer" and self.resolved_relation == "scale":
+            raise OptionError(
+                f"relation: 'scale' multiplies scores, which FAVOR+ knows up to a constant only; {self.name} can have 'bias' or 'reweight'"
+            )
         self._check_simplicial()
+        object.__setattr__(self, "encodings", _encodings(self.encodings))
+        refuse_lost(self.encodings, choices.dims)
         resolve_backend(self.backend)
         for field, features in (("node_types", self.node_features), ("edge_types", self.edge_features)):
             object.__setattr__(self, field, features.types)  # as a tuple, so that a config can be hashed
+
+    @classmethod
+    def of(cls, name: str, **options: Any) -> ModelConfig:
+        """The config of a name and options; an option that does not exist is refused with the nearest one."""
+        known = cls.__dataclass_fields__
+        for option in options:
+            if option not in known:
+                close = get_close_matches(option, known, n=1)
+                hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+                raise OptionError(f"{option}: no such option; {hint}")
+        return cls(name, **options)
 
     def _check_simplicial(self) -> None:
         """Refuse options of simplicial transformers where they have no meaning."""
@@ -195,7 +218,9 @@ class ModelConfig:
         if stated is not None:
             return stated
         if "SN" in choices.patterns:
-            return "scale" if self.joint else "none"
+            if not self.joint:
+                return "none"
+            return "bias" if choices.kernel == "performer" else "scale"
         biased = "Ngbh+" in choices.patterns or choices.basis or (self.joint and choices.patterns)
         return "bias" if biased else "none"
 
@@ -211,6 +236,19 @@ class ModelConfig:
             return self.degree
         dense = self.choices.dims is not None and not self.choices.patterns
         return dense and self.resolved_relation != "none"
+
+
+def _encodings(given: Any) -> tuple[Encoding, ...]:
+    """Encodings as a tuple, short forms read."""
+    if isinstance(given, (str, Encoding)) or not isinstance(given, Iterable):
+        raise OptionError(f"encodings: expected a list of encodings or short forms; came {given!r}")
+    found = tuple(parse_encoding(item) if isinstance(item, str) else item for item in given)
+    for encoding in found:
+        if not isinstance(encoding, Encoding):
+            raise OptionError(f"encodings: expected encodings or short forms; came {encoding!r}")
+    if len(set(found)) < len(found):
+        raise OptionError(f"encodings: expected each once; came {', '.join(map(str, found))}")
+    return found
 
 
 def _plain(types: int | Sequence[int] | None) -> int | list[int] | None:

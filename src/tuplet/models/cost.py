@@ -1,4 +1,4 @@
-"""What a training step will cost, from sizes alone: tokens, pairs, FLOPs and peak bytes.
+"""What a training step will cost, before any of it runs: tokens, pairs, FLOPs and peak bytes.
 
 The peak is counted, not fitted: below, each tensor that autograd keeps is one entry, in units of one vector of width d a
 token. Attention keeps nothing of the size of the pairs, so its tiles enter as a constant.
@@ -24,6 +24,12 @@ LINE_TENSORS, ROW_TENSORS = 6, 5
 """Tensors of the size of a tile of pairs (lines), or of the vectors gathered for them (rows), that exist at once."""
 EQUALITY_TENSORS = 4
 """The same for finding the equality patterns of a tile's pairs."""
+BYTES_A_RELATED_PAIR = 72
+"""Most bytes that exist at once for a pair of related simplices while pairs are found and sorted."""
+BYTES_A_SIMPLEX = 400
+"""The same for a simplex while cliques are enumerated and faces looked up."""
+INDEX_TENSORS = 4
+"""Tensors of 8 bytes a pair that exist at once while the types of a tile's pairs are looked up."""
 RELEASED = 9
 """Vectors a token of the last layer that are gone when its attention is differentiated: feed-forward and concatenation."""
 
@@ -105,13 +111,14 @@ def estimate(
     at_attention = kept - RELEASED * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
     activations = int(max(at_start * vector, at_attention * vector + tile))
     indices = _index_bytes(config, sizes) if choices.dims is None else _simplex_bytes(config, queries, pairs)
+    building = _building_bytes(config, patterns, queries)
     forward = int((6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector)
     return Cost(
         tokens=sizes.queries + (sizes.keys if choices.cross else 0),
         pairs=pairs + 2 * config.virtual * sizes.queries * (virtual > 0),
         flops=3 * _forward_flops(config, sizes, pairs, groups),
-        peak_bytes=4 * parameter_bytes + activations + indices,
-        inference_bytes=parameter_bytes + forward + tile // 2 + indices,
+        peak_bytes=max(4 * parameter_bytes + activations + indices, 3 * parameter_bytes + building),
+        inference_bytes=max(parameter_bytes + forward + tile * 4 // 5 + indices, parameter_bytes + building),
         graphs=(max(graph.sizes), graph.num_graphs),
     )
 
@@ -132,6 +139,13 @@ def _simplex_bytes(config: ModelConfig, tokens: Tokens, pairs: int) -> int:
     if config.choices.virtual or config.resolved_relation == "none":
         return 8 * rows
     return 8 * rows + pairs * (1 if config.phi == "types" else 4)
+
+
+def _building_bytes(config: ModelConfig, patterns: Patterns, tokens: Tokens) -> int:
+    """Most bytes in use while the layouts of simplices are built, before the model runs."""
+    if not isinstance(tokens, Simplices) or (config.resolved_relation == "none" and not config.choices.sparse):
+        return 0
+    return BYTES_A_RELATED_PAIR * SimplexNeighbour(joint=True).count_pairs(tokens, tokens)
 
 
 def _kept_a_layer(config: ModelConfig, patterns: Patterns) -> tuple[float, float]:
@@ -191,7 +205,7 @@ def _tile_bytes(
     if _factorised(config):  # no pairs, but a portion of queries with their messages and gradients
         return min(longest, block_size(device) // 16) * config.dim * item * ROW_TENSORS
     at_once = min(pairs // groups, max(block_size(device), QUERIES_A_TILE * longest))
-    typed = 8 // item if choices.dims is not None and config.resolved_relation != "none" else 0
+    typed = INDEX_TENSORS * 8 // item if choices.dims is not None and config.resolved_relation != "none" else 0
     basis = config.heads * EQUALITY_TENSORS if choices.basis else 0
     return at_once * item * (heads * LINE_TENSORS + typed + basis)
 

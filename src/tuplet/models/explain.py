@@ -21,7 +21,7 @@ class GroupWeights:
     """The weights of one group of keys, a row a pair.
 
     Args:
-        name: which pattern and group, such as "LocalNeighbour 0", "from virtual" or "to virtual".
+        name: which pattern and group, such as "LocalNeighbour 0", "upper adjacent", "from virtual" or "to virtual".
         heads: the heads that attend to this group.
         query, key: (P,) positions in ``queries`` and ``keys``.
         weight: (P, heads).
@@ -76,7 +76,7 @@ def explain_layer(layer: Block, x: Tensor, y: Tensor | None, virtual: Tensor | N
         for group, pairs in enumerate(groups):
             span = attention.heads_of(len(groups), group)
             table = attention.table(number, group, span, layouts)
-            name = f"{type(attention.patterns[number]).__name__} {group}"
+            name = attention.patterns[number].name(group)
             ends = real[0][:, span], real[1][:, span]
             parts.append(_scores(name, heads[span], ends, (queries, keys), pairs, table, attention.rule))
     upward = []

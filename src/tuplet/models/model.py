@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from difflib import get_close_matches
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,18 +11,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.attention import FavorFeatures, resolve_backend
+from tuplet.encodings import statistics
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs import GraphBatch, read
 from tuplet.models.attention import TokenAttention
 from tuplet.models.block import Block, make_norm
 from tuplet.models.config import ModelConfig
-from tuplet.models.cost import Cost, estimate, most_tokens, refuse_if_too_large
+from tuplet.models.cost import BYTES_A_SIMPLEX, Cost, available_bytes, estimate, most_tokens, refuse_if_too_large
 from tuplet.models.cross import CrossUpdate
+from tuplet.models.encoded import EncodingTable, pair_width
 from tuplet.models.explain import Explanation, explain_layer
 from tuplet.models.pooling import Head, NodePooling, SimplexPooling, pool
 from tuplet.models.prepare import Prepared, draw_sample, layout_key, make_patterns, make_tokens, pools_to_nodes, prepare
 from tuplet.tokens import NodeEmbedding, PairTable, SimplexEmbedding, Tokens, TupleEmbedding
+from tuplet.tokens.features import FIRST_EDGE
 from tuplet.tokens.sampling import LIMIT
+from tuplet.topology import cliques
 
 
 class Transformer(nn.Module):
@@ -46,8 +50,11 @@ class Transformer(nn.Module):
         kinds = 1 if choices.dims is None else choices.dims[1] - choices.dims[0] + 1
         edges_count = max(choices.orders) > 1 if choices.dims is None else choices.dims[1] > 0
 
-        self.nodes = NodeEmbedding(config.node_features, config.edge_features, dim, config.degrees, config.directed)
+        # simplices have their numbers of cofaces, which are node degrees but for direction
+        node_degrees = config.degrees and (choices.dims is None or config.directed)
+        self.nodes = NodeEmbedding(config.node_features, config.edge_features, dim, node_degrees, config.directed)
         self.pairs = PairTable(config.edge_features, dim) if edges_count else None
+        self.encodings = EncodingTable(config.encodings, dim) if config.encodings else None
         self.tokens = make_embedding(config, 0)
         self.keys = make_embedding(config, 1) if choices.cross else None
         self.virtual = nn.Parameter(torch.randn(config.virtual, dim)) if virtual else None
@@ -96,10 +103,25 @@ class Transformer(nn.Module):
                     f"{features.field} is ignored: the model was built without {option}_types or {option}_dim",
                     stacklevel=4,
                 )
+        if config.encodings:
+            graph = self._with_statistics(graph, parameter.dtype)
         limit = LIMIT
         if config.check_memory:
             limit = most_tokens(config, self.patterns, parameter.element_size(), parameter.device)
         return draw_sample(config, graph, limit)
+
+    def _with_statistics(self, graph: GraphBatch, dtype: torch.dtype) -> GraphBatch:
+        """The batch with the raw statistics of the model's encodings, computed now unless it came with them."""
+        known = dict(graph.statistics or {})
+        missing = [e for e in self.config.encodings if not known.keys() >= set(e.fields)]
+        known |= statistics(missing, graph, dtype)
+        wanted = {field for encoding in self.config.encodings for field in encoding.fields}
+        kept = {
+            key: rows.to(dtype) if rows.is_floating_point() else rows for key, rows in known.items() if key in wanted
+        }
+        for encoding in self.config.encodings:
+            encoding.check(kept, graph)
+        return replace(graph, statistics=kept)
 
     def prepare(self, batch: Any) -> Prepared:
         """Check a batch, predict its memory, and build its tokens and layouts."""
@@ -112,7 +134,8 @@ class Transformer(nn.Module):
         config = self.config
         self._refuse_float16_sums()
         graph = self.read(batch)
-        tokens = make_tokens(config, graph)
+        tokens = make_tokens(config, graph, self._most_simplices())
+        self._warn_of_empty(tokens[0])
         if config.check_memory and self.backend != "reference":
             refuse_if_too_large(self._estimate(tokens), config, self.device)
         if self.training and graph.num_graphs == 1 and _is_centred(config):
@@ -122,6 +145,19 @@ class Transformer(nn.Module):
                 stacklevel=3,
             )
         return prepare(config, self.patterns, tokens, self.backend)
+
+    def _most_simplices(self) -> int:
+        """How many simplices may be enumerated: no more than the memory left could hold."""
+        limit = available_bytes(self.device) // BYTES_A_SIMPLEX if self.config.check_memory else cliques.LIMIT
+        return min(limit, cliques.LIMIT)
+
+    def _warn_of_empty(self, tokens: Tokens) -> None:
+        empty = sum(count == 0 for count in tokens.counts)
+        if empty and self.config.task == "graph":
+            warnings.warn(
+                f"{empty} graph(s) have no token for {self.config.name}: their output is a constant, whatever their features",
+                stacklevel=4,
+            )
 
     def _refuse_float16_sums(self) -> None:
         """The sum form adds up n^k products, which float16 cannot hold: better a sentence than NaN."""
@@ -146,16 +182,28 @@ class Transformer(nn.Module):
             x = folded if config.task == "node" else torch.cat([x, folded])
         if config.task == "node" or prepared.query_pairs is None:
             return self.head(x[: len(nodes)])
-        return self.head(torch.cat([F.embedding(rows, x) for rows in prepared.query_pairs], dim=1))
+        read = [F.embedding(rows, x) for rows in prepared.query_pairs]
+        if len(read) == 4:
+            read = [read[0] + read[2], read[1] + read[3]]
+        return self.head(torch.cat(read, dim=1))
 
     def embed(self, prepared: Prepared) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """First features of nodes (N, d) and queries (T1, d), and in cross-attention of keys (T2, d) and pairs of nodes."""
         nodes = self.nodes(prepared.graph)
         table = None if self.pairs is None else self.pairs(prepared.graph)
-        x = self.tokens(nodes, table, prepared.query_parts)
+        extra: list[Any] = []
+        if self.encodings is not None:
+            encoded = self.encodings(prepared.graph)
+            for more in (encoded.nodes, encoded.simplices.get(0)):
+                nodes = nodes if more is None else nodes + more
+            if table is not None and prepared.edge_simplex is not None and 1 in encoded.simplices:
+                edges = F.embedding(prepared.edge_simplex, encoded.simplices[1])
+                table = torch.cat([table[:FIRST_EDGE], table[FIRST_EDGE:] + edges])
+            extra = [encoded.pairs] if self.config.choices.dims is None else [encoded.pairs, encoded.simplices]
+        x = self.tokens(nodes, table, prepared.query_parts, *extra)
         y = e = None
         if self.keys is not None and prepared.key_parts is not None:
-            y = self.keys(nodes, table, prepared.key_parts)
+            y = self.keys(nodes, table, prepared.key_parts, *extra)
         if table is not None and prepared.pair_places is not None:
             e = F.embedding(prepared.pair_places, table)
         return nodes, x, y, e
@@ -175,7 +223,7 @@ class Transformer(nn.Module):
         """Tokens, pairs, FLOPs and peak bytes of a training step on this batch, predicted without running it."""
         if isinstance(batch, Prepared):
             return self._estimate((batch.queries, batch.keys))
-        return self._estimate(make_tokens(self.config, self.read(batch)))
+        return self._estimate(make_tokens(self.config, self.read(batch), self._most_simplices()))
 
     def _estimate(self, tokens: tuple[Tokens, Tokens]) -> Cost:
         item = next(self.parameters()).element_size()
@@ -209,8 +257,9 @@ def make_embedding(config: ModelConfig, side: int) -> nn.Module:
     """The first features of queries (side 0) or keys (side 1)."""
     choices = config.choices
     if choices.dims is not None:
-        return SimplexEmbedding(*choices.dims, config.dim, config.init, config.degrees)
-    return TupleEmbedding(choices.orders[side], config.dim, config.directed, config.init, choices.index)
+        return SimplexEmbedding(*choices.dims, config.dim, config.init, config.degrees, pair_width(config.encodings))
+    order, pairs = choices.orders[side], pair_width(config.encodings)
+    return TupleEmbedding(order, config.dim, config.directed, config.init, choices.index, pairs)
 
 
 def make_node_pooling(config: ModelConfig) -> NodePooling | SimplexPooling:
@@ -236,10 +285,4 @@ def build(name: str, **options: Any) -> Transformer:
 
     ``options`` are the fields of ``ModelConfig``.
     """
-    known = ModelConfig.__dataclass_fields__
-    for option in options:
-        if option not in known:
-            close = get_close_matches(option, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
-            raise OptionError(f"{option}: no such option; {hint}")
-    return Transformer(ModelConfig(name, **options))
+    return Transformer(ModelConfig.of(name, **options))

@@ -56,12 +56,10 @@ class Incidence:
 
     Args:
         token, node: (M,) each, one entry for each node of each simplex.
-        covered: nodes that lie in some simplex.
     """
 
     token: Tensor
     node: Tensor
-    covered: Tensor
 
     @classmethod
     def prepare(cls, tokens: Simplices) -> Incidence:
@@ -72,13 +70,13 @@ class Incidence:
             numbers = torch.arange(first, first + len(rows), device=rows.device)
             token.append(numbers.repeat_interleave(k + 1))
             node.append(rows.reshape(-1))
-        return cls(torch.cat(token), torch.cat(node), torch.cat(node).unique())
+        return cls(torch.cat(token), torch.cat(node))
 
 
 class SimplexPooling(nn.Module):
-    """Nodes from the simplices they lie in: a linear layer and an activation, then pooling; for simplices without nodes among them.
+    """Nodes where none of the tokens is a node: their first embedding plus what is pooled of the simplices they lie in.
 
-    A node in no simplex keeps its first embedding.
+    A linear layer and an activation come before the pooling. A node in no simplex keeps its first embedding.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -90,7 +88,7 @@ class SimplexPooling(nn.Module):
         """(N, d) from tokens (T, d) and the nodes' first embeddings (N, d)."""
         inside = F.embedding(incidence.token, self.step(x))
         pooled = narrow(pool(inside, incidence.node, len(first), self.how), first.dtype)
-        return first.index_copy(0, incidence.covered, F.embedding(incidence.covered, pooled))
+        return first + pooled
 
 
 class NodePooling(nn.Module):

@@ -13,6 +13,7 @@ from tuplet.graphs import GraphBatch
 from tuplet.models.attention import Group, Layouts
 from tuplet.models.config import ModelConfig
 from tuplet.models.cross import CrossIndex
+from tuplet.models.encoded import pair_width
 from tuplet.models.pooling import Incidence, Prefixes
 from tuplet.patterns import (
     CrossNeighbour,
@@ -38,7 +39,7 @@ from tuplet.tokens import (
     random_tuples,
 )
 from tuplet.tokens.sampling import LIMIT
-from tuplet.topology import complex_of
+from tuplet.topology import cliques, complex_of
 
 Patterns = tuple[Pattern[Any], ...]
 
@@ -77,7 +78,9 @@ class Prepared:
         pair_places: row of the pair table of each ordered pair of nodes, where a cross-attention updates e.
         prefixes: how tuples fold to nodes, for node and edge tasks.
         incidence: which simplices a node lies in, where nodes are no tokens themselves.
-        query_pairs: for an edge task the rows to read, of tokens or of nodes.
+        edge_simplex: (E,) 1-simplex of each edge, where tuples carry encodings of edges.
+        query_pairs: for an edge task the rows to read, of tokens or of nodes: two, whose vectors are concatenated, or four,
+            where the last two are added to the first two.
         key: what it was prepared for.
     """
 
@@ -92,7 +95,8 @@ class Prepared:
     pair_places: Tensor | None
     prefixes: Prefixes | None
     incidence: Incidence | None
-    query_pairs: tuple[Tensor, Tensor] | None
+    edge_simplex: Tensor | None
+    query_pairs: tuple[Tensor, ...] | None
     key: tuple[object, ...]
 
 
@@ -117,13 +121,15 @@ def sampled_side(config: ModelConfig) -> str | None:
     return "keys" if choices.cross and choices.orders[0] <= choices.orders[1] else "queries"
 
 
-def make_tokens(config: ModelConfig, graph: GraphBatch) -> tuple[Tokens, Tokens]:
-    """Queries and keys: simplices, all tuples of their order, or the sample that came with the batch."""
+def make_tokens(config: ModelConfig, graph: GraphBatch, limit: int = cliques.LIMIT) -> tuple[Tokens, Tokens]:
+    """Queries and keys: simplices (at most ``limit`` of them), all tuples of their order, or the sample that came along."""
     choices = config.choices
     if choices.dims is not None:
         low, high = choices.dims
-        top = high if config.truncate else high + 1
-        tokens = Simplices.take(graph, complex_of(graph, top), low, high)
+        # only relations and degrees look above the tokens
+        looks_up = bool(choices.sparse) or config.resolved_relation != "none" or config.degrees
+        top = high + 1 if looks_up and not config.truncate else high
+        tokens = Simplices.take(graph, complex_of(graph, top, limit), low, high)
         return tokens, tokens
     side = sampled_side(config)
     queries = (Tuples.sampled if side == "queries" else Tuples.all)(graph, choices.orders[0])
@@ -136,12 +142,11 @@ def make_layouts(config: ModelConfig, patterns: Patterns, queries: Tokens, keys:
     """Lay the patterns out for the backend: as definitions for ``reference``, as structures otherwise."""
     typed = config.resolved_relation != "none"
 
-    def group(pattern: Pattern[Any], number: int) -> Group:
-        # in a joint softmax the tuple itself is one key, not one key a group
-        skip_self = config.joint and pattern.shared_self and number > 0
-        if reference:
-            return define(pattern, queries, keys, number, skip_self)
-        return pattern.layout(queries, keys, number, typed, skip_self)
+    def groups(pattern: Pattern[Any]) -> tuple[Group, ...]:
+        if not reference:
+            return pattern.layouts(queries, keys, typed, config.joint)
+        once = config.joint and pattern.shared_self
+        return tuple(define(pattern, queries, keys, number, once and number > 0) for number in range(pattern.groups))
 
     from_virtual = to_virtual = None
     virtual = Virtual.make(queries.graph, config.virtual if config.choices.virtual else 0)
@@ -149,7 +154,7 @@ def make_layouts(config: ModelConfig, patterns: Patterns, queries: Tokens, keys:
         lay_out = virtual_pairs if reference else virtual_layout
         from_virtual, to_virtual = lay_out(queries, virtual), lay_out(virtual, keys)
     return Layouts(
-        tuple(tuple(group(pattern, number) for number in range(pattern.groups)) for pattern in patterns),
+        tuple(groups(pattern) for pattern in patterns),
         from_virtual,
         to_virtual,
         keys.graph_of_token,
@@ -178,6 +183,7 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
         pair_places=None,
         prefixes=None,
         incidence=None,
+        edge_simplex=_edge_simplices(config, queries),
         query_pairs=None,
         key=layout_key(config, backend),
     )
@@ -195,7 +201,9 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
             prepared,
             cross=CrossIndex.prepare(queries, keys, config.directed),
             pair_places=pair_rows(Tuples.all(graph, 2), 0, 1) if keys.order > 1 else None,
-            key_parts=TupleParts.prepare(keys, config.directed, config.choices.index),
+            key_parts=TupleParts.prepare(
+                keys, config.directed, config.choices.index, bool(pair_width(config.encodings))
+            ),
         )
     return replace(
         prepared,
@@ -205,10 +213,18 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
 
 
 def _parts(config: ModelConfig, tokens: Tokens) -> TupleParts | SimplexParts:
+    encoded = bool(pair_width(config.encodings))
     if isinstance(tokens, Simplices):
-        return SimplexParts.prepare(tokens)
+        return SimplexParts.prepare(tokens, encoded)
     assert isinstance(tokens, Tuples)
-    return TupleParts.prepare(tokens, config.directed, config.choices.index)
+    return TupleParts.prepare(tokens, config.directed, config.choices.index, encoded)
+
+
+def _edge_simplices(config: ModelConfig, tokens: Tokens) -> Tensor | None:
+    graph = tokens.graph
+    if isinstance(tokens, Simplices) or all(encoding.level != "simplex" for encoding in config.encodings):
+        return None
+    return complex_of(graph, 1).find(torch.stack([graph.row, graph.col], dim=1).sort(dim=1).values)
 
 
 def _tuple_pairs(config: ModelConfig, tokens: Tuples) -> tuple[Tensor, Tensor]:
@@ -223,10 +239,11 @@ def _tuple_pairs(config: ModelConfig, tokens: Tuples) -> tuple[Tensor, Tensor]:
     return start + (u - first) * n + v - first, start + (v - first) * n + u - first
 
 
-def _simplex_pairs(tokens: Simplices) -> tuple[Tensor, Tensor]:
+def _simplex_pairs(tokens: Simplices) -> tuple[Tensor, ...]:
     """For each queried pair its 1-simplex, twice; where there is none its two nodes.
 
-    Nodes are the first tokens, or follow after the tokens where they are none themselves.
+    In a directed graph the two nodes in their order come with the simplex, which does not know an order itself. Nodes are
+    the first tokens, or follow after the tokens where they are none themselves.
     """
     graph = tokens.graph
     assert graph.queries is not None
@@ -236,7 +253,8 @@ def _simplex_pairs(tokens: Simplices) -> tuple[Tensor, Tensor]:
     ends = graph.queries.t().sort(dim=1).values
     number = torch.where(ends[:, 0] < ends[:, 1], tokens.complex.find(ends), -1)
     row = tokens.first(1) + number
-    return torch.where(number >= 0, row, nodes[0]), torch.where(number >= 0, row, nodes[1])
+    rows = torch.where(number >= 0, row, nodes[0]), torch.where(number >= 0, row, nodes[1])
+    return (*rows, nodes[0], nodes[1]) if graph.directed else rows
 
 
 def reads_pairs(config: ModelConfig) -> bool:
@@ -257,4 +275,5 @@ def layout_key(config: ModelConfig, backend: str) -> tuple[object, ...]:
     simplices = (config.truncate, config.laplacian, config.phi == "types", config.pool_over)
     virtual = config.virtual if choices.virtual else 0
     relation = config.resolved_relation != "none"
-    return (*tokens, *simplices, relation, virtual, config.joint, config.task, config.directed, backend)
+    options = (relation, virtual, config.joint, config.task, config.directed, config.encodings)
+    return (*tokens, *simplices, *options, backend)

@@ -65,6 +65,17 @@ class Pattern(ABC, Generic[T]):
     def layout(self, queries: T, keys: T, group: int, typed: bool, skip_self: bool = False) -> Structure:
         """The same for a whole batch. ``typed``: types are wanted. ``skip_self``: leave out the pair of a token with itself."""
 
+    def layouts(self, queries: T, keys: T, typed: bool, joint: bool) -> tuple[Structure, ...]:
+        """The layouts of all groups. ``joint``: in one softmax the token itself is one key, not one key a group."""
+        return tuple(
+            self.layout(queries, keys, group, typed, joint and self.shared_self and group > 0)
+            for group in range(self.groups)
+        )
+
+    def name(self, group: int) -> str:
+        """What a group is called where people read it."""
+        return f"{type(self).__name__} {group}"
+
     @abstractmethod
     def count_pairs(self, queries: T, keys: T) -> int:
         """Pairs in all groups, without making them; an upper bound for samples."""

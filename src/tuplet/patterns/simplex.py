@@ -17,7 +17,7 @@ from tuplet.graphs import offsets, repeat
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
 from tuplet.patterns.dense import whole_graphs
 from tuplet.patterns.relation import TypeMatrix
-from tuplet.patterns.structure import Lines, Rows
+from tuplet.patterns.structure import Lines, Rows, Structure
 from tuplet.tokens import Simplices
 from tuplet.topology import Complex, block_laplacian, inter_order_laplacian
 
@@ -25,6 +25,8 @@ BOUNDARY, COBOUNDARY, LOWER, UPPER, BOTH, SELF, UNRELATED = range(7)
 """Types of a pair of simplices; the last two occur in dense attention only."""
 GROUPS = ((BOUNDARY,), (COBOUNDARY,), (LOWER, BOTH), (UPPER, BOTH))
 """The four relations by the types of their pairs, in the order in which they take heads."""
+RELATIONS = ("boundary", "coboundary", "lower adjacent", "upper adjacent")
+"""Their names."""
 
 
 def relation_type(query: Tuple, key: Tuple, graph: PlainGraph) -> int:
@@ -63,11 +65,20 @@ class SimplexNeighbour(Pattern[Simplices]):
                 yield key, kind
 
     def layout(self, queries: Simplices, keys: Simplices, group: int, typed: bool, skip_self: bool = False) -> Rows:
-        query, key, kind = related_pairs(queries)
+        return self._rows(queries, group, typed, *related_pairs(queries))
+
+    def layouts(self, queries: Simplices, keys: Simplices, typed: bool, joint: bool) -> tuple[Structure, ...]:
+        pairs = related_pairs(queries)  # once for all groups
+        return tuple(self._rows(queries, group, typed, *pairs) for group in range(self.groups))
+
+    def _rows(self, tokens: Simplices, group: int, typed: bool, query: Tensor, key: Tensor, kind: Tensor) -> Rows:
         if not self.joint:
             wanted = torch.isin(kind, torch.tensor(GROUPS[group], dtype=kind.dtype, device=kind.device))
             query, key, kind = query[wanted], key[wanted], kind[wanted]
-        return Rows.plan(query, key, queries.total, kind if typed else None)
+        return Rows.plan(query, key, tokens.total, kind if typed else None)
+
+    def name(self, group: int) -> str:
+        return "simplex neighbours" if self.joint else RELATIONS[group]
 
     def count_pairs(self, queries: Simplices, keys: Simplices) -> int:
         """Exact: 2 (k+1) pairs a simplex with its faces, c (c-1) a face with c cofaces, (k+1)(k+2) a coface."""

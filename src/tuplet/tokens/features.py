@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from typing import Literal
 
 import torch
@@ -101,18 +101,22 @@ class TupleParts:
         nodes: for each place the (T,) node.
         pairs: for each pair of places the (T,) row of the pair table.
         index: (T, k) tuple indices, only where the model reads them.
+        encoded: for each ordered pair of places (a place with itself included) the (T,) number of the two entries among all
+            ordered pairs of nodes; only where the model has encodings of pairs.
     """
 
     nodes: list[Tensor]
     pairs: list[Tensor]
     index: Tensor | None
+    encoded: list[Tensor]
 
     @classmethod
-    def prepare(cls, tuples: Tuples, directed: bool, index: bool) -> TupleParts:
+    def prepare(cls, tuples: Tuples, directed: bool, index: bool, encoded: bool = False) -> TupleParts:
         nodes = [tuples.node(axis) for axis in range(tuples.order)]
         pairs = [pair_rows(tuples, a, b) for a, b in position_pairs(tuples.order, directed)]
         entries = torch.stack([tuples.entry(axis) for axis in range(tuples.order)], dim=1) if index else None
-        return cls(nodes, pairs, entries)
+        places = product(range(tuples.order), repeat=2) if encoded else ()
+        return cls(nodes, pairs, entries, [tuples.code(pair) for pair in places])
 
 
 class TupleEmbedding(nn.Module):
@@ -130,6 +134,7 @@ class TupleEmbedding(nn.Module):
         directed: whether both orders of a pair count.
         init: "concat" or "sum".
         index: append the tuple's indices (Theorem 3.3). Theory only: the model is then not permutation invariant.
+        pair_width: width of encodings of ordered pairs of nodes, 0 without any.
     """
 
     def __init__(
@@ -139,6 +144,7 @@ class TupleEmbedding(nn.Module):
         directed: bool = False,
         init: Literal["concat", "sum"] = "concat",
         index: bool = False,
+        pair_width: int = 0,
     ) -> None:
         super().__init__()
         self.order = order
@@ -148,9 +154,11 @@ class TupleEmbedding(nn.Module):
         self.pair_maps = nn.ModuleList(nn.Linear(dim, dim, bias=False) for _ in self.pairs) if concat else None
         self.output = nn.Linear(dim, dim) if concat else None
         self.index = nn.Linear(order, dim, bias=False) if index else None
+        count = order * order if pair_width else 0
+        self.encoded_maps = nn.ModuleList(nn.Linear(pair_width, dim, bias=False) for _ in range(count))
 
-    def forward(self, nodes: Tensor, table: Tensor | None, parts: TupleParts) -> Tensor:
-        """(T, d) from node vectors (N, d) and the pair table (2 + E, d; None for k = 1)."""
+    def forward(self, nodes: Tensor, table: Tensor | None, parts: TupleParts, encoded: Tensor | None = None) -> Tensor:
+        """(T, d) from node vectors (N, d), the pair table (2 + E, d; None for k = 1) and encodings of pairs (sum of n², width)."""
         out: Tensor | None = None
         for place, rows in enumerate(parts.nodes):
             part = F.embedding(rows, nodes if self.node_maps is None else self.node_maps[place](nodes))
@@ -159,6 +167,9 @@ class TupleEmbedding(nn.Module):
         for place, rows in enumerate(parts.pairs):
             assert table is not None
             out = out + F.embedding(rows, table if self.pair_maps is None else self.pair_maps[place](table))
+        for linear, rows in zip(self.encoded_maps, parts.encoded, strict=True):
+            assert encoded is not None
+            out = out + F.embedding(rows, linear(encoded))
         if self.index is not None and parts.index is not None:
             out = out + self.index(parts.index.to(out.dtype))
         return out if self.output is None else self.output(F.gelu(out))

@@ -81,15 +81,18 @@ class SimplexParts:
     Args:
         faces: for each dimension from 1 to k2 the (S_k, k+1) faces.
         edges: two (S_1,) rows of the pair table, one for each direction of the 1-simplices; none for k2 = 0.
-        cofaces: for each dimension from 1 to k2 the (S_k,) number of cofaces.
+        cofaces: for each dimension from 0 to k2 the (S_k,) number of cofaces.
+        encoded: numbers among all ordered pairs of nodes of (v, v) for each node, and of both directions of each 1-simplex;
+            empty where the model has no encodings of pairs.
     """
 
     faces: list[Tensor]
     edges: list[Tensor]
     cofaces: list[Tensor]
+    encoded: list[Tensor]
 
     @classmethod
-    def prepare(cls, tokens: Simplices) -> SimplexParts:
+    def prepare(cls, tokens: Simplices, encoded: bool = False) -> SimplexParts:
         graph, known = tokens.graph, tokens.complex
         edges = []
         if tokens.high > 0:
@@ -97,7 +100,15 @@ class SimplexParts:
             for number in (graph.edge_number(u, v), graph.edge_number(v, u)):
                 edges.append(torch.where(number >= 0, number + FIRST_EDGE, NO_EDGE))
         dims = range(1, tokens.high + 1)
-        return cls([known.faces[k] for k in dims], edges, [known.cofaces(k) for k in dims])
+        codes = []
+        if encoded:
+            start = offsets(tuple(n * n for n in graph.sizes), graph.device)
+            nodes = known.simplices[0][:, 0]
+            ends = [known.simplices[1].unbind(1), known.simplices[1].flip(1).unbind(1)] if tokens.high > 0 else []
+            for u, v in [(nodes, nodes), *ends]:
+                owner = graph.graph_of_node[u]
+                codes.append(start[owner] + (u - graph.ptr[owner]) * graph.n[owner] + v - graph.ptr[owner])
+        return cls([known.faces[k] for k in dims], edges, [known.cofaces(k) for k in (0, *dims)], codes)
 
 
 class SimplexEmbedding(nn.Module):
@@ -113,9 +124,13 @@ class SimplexEmbedding(nn.Module):
         dim: d.
         init: "concat" (as above) or "sum".
         degree: append the number of cofaces: with the dimension, it is the diagonal of the Hodge Laplacian.
+        pair_width: width of encodings of ordered pairs of nodes, 0 without any: (v, v) joins the node, (u, v) and (v, u) the
+            directions of an edge.
     """
 
-    def __init__(self, low: int, high: int, dim: int, init: str = "concat", degree: bool = False) -> None:
+    def __init__(
+        self, low: int, high: int, dim: int, init: str = "concat", degree: bool = False, pair_width: int = 0
+    ) -> None:
         super().__init__()
         self.low = low
         concat = init == "concat"
@@ -124,37 +139,66 @@ class SimplexEmbedding(nn.Module):
         self.outputs = nn.ModuleList(nn.Linear(dim, dim) for _ in range(high + 1)) if concat else None
         self.target = nn.Linear(dim, dim, bias=False) if concat and high > 0 else None
         self.edge = nn.Linear(dim, dim, bias=False) if concat and high > 0 else None
-        self.degrees = nn.ModuleList(nn.Linear(1, dim, bias=False) for _ in range(high)) if degree else None
+        self.degrees = nn.ModuleList(nn.Linear(1, dim, bias=False) for _ in range(high + 1)) if degree else None
         self.dimension = nn.Parameter(torch.randn(high + 1, dim) * 0.5)
+        count = 2 if high > 0 else 1
+        self.encoded_maps = nn.ModuleList(
+            nn.Linear(pair_width, dim, bias=False) for _ in range(count if pair_width else 0)
+        )
 
-    def forward(self, nodes: Tensor, table: Tensor | None, parts: SimplexParts) -> Tensor:
-        """(T, d) from node vectors (N, d) and the pair table (2 + E, d; None for k2 = 0)."""
-        h = self._leave(0, nodes if self.inputs is None else F.gelu(self.inputs[0](nodes)))
+    def forward(
+        self,
+        nodes: Tensor,
+        table: Tensor | None,
+        parts: SimplexParts,
+        encoded: Tensor | None = None,
+        simplices: dict[int, Tensor] | None = None,
+    ) -> Tensor:
+        """(T, d) from node vectors (N, d) and the pair table (2 + E, d; None for k2 = 0), encodings of pairs, and encodings
+        of simplices (S_k, d) of dimension k >= 1."""
+        pairs = (
+            [F.embedding(row, linear(encoded)) for row, linear in self._encoded_rows(parts)]
+            if encoded is not None
+            else []
+        )
+        start = self._with_degree(0, nodes + pairs[0] if pairs else nodes, parts)
+        h = self._leave(0, start if self.inputs is None else F.gelu(self.inputs[0](start)))
         levels = [h]
         for k, faces in enumerate(parts.faces, start=1):
-            inside = self._edges(h, table, faces, parts.edges) if k == 1 else self._faces(k, h, faces)
-            if self.degrees is not None:
-                inside = inside + self.degrees[k - 1](torch.log1p(parts.cofaces[k - 1].to(h.dtype))[:, None])
+            inside = self._edges(h, table, faces, parts.edges, pairs[1:]) if k == 1 else self._faces(k, h, faces)
+            inside = self._with_degree(k, inside, parts)
+            if simplices is not None and k in simplices:
+                inside = inside + simplices[k]
             h = self._leave(k, inside)
             levels.append(h)
         return torch.cat(levels[self.low :]) if len(levels) > self.low + 1 else levels[self.low]
 
+    def _with_degree(self, k: int, inside: Tensor, parts: SimplexParts) -> Tensor:
+        if self.degrees is None:
+            return inside
+        return inside + self.degrees[k](torch.log1p(parts.cofaces[k].to(inside.dtype))[:, None])
+
     def _leave(self, k: int, inside: Tensor) -> Tensor:
         return (inside if self.outputs is None else self.outputs[k](inside)) + self.dimension[k]
 
-    def _edges(self, h: Tensor, table: Tensor | None, faces: Tensor, rows: list[Tensor]) -> Tensor:
-        """Inner vectors of 1-simplices: both directions, each with its own edge."""
+    def _encoded_rows(self, parts: SimplexParts) -> list[tuple[Tensor, nn.Module]]:
+        """For nodes and for both directions of edges, which pairs to read and through which map."""
+        return [(row, self.encoded_maps[min(place, 1)]) for place, row in enumerate(parts.encoded)]
+
+    def _edges(self, h: Tensor, table: Tensor | None, faces: Tensor, rows: list[Tensor], pairs: list[Tensor]) -> Tensor:
+        """Inner vectors of 1-simplices: both directions, each with its own edge and its own encodings."""
         assert table is not None
         v, u = faces.unbind(1)  # column j is the face without the j-th node
         if self.inputs is None or self.target is None or self.edge is None:
             ends = F.embedding(u, h) + F.embedding(v, h)
-            return ends + F.embedding(rows[0], table) + F.embedding(rows[1], table)
+            both = ends + F.embedding(rows[0], table) + F.embedding(rows[1], table)
+            return both + pairs[0] + pairs[1] if pairs else both
         source, target, edge = self.inputs[1](h), self.target(h), self.edge(table)
-        parts = [
-            F.gelu(F.embedding(a, source) + F.embedding(b, target) + F.embedding(row, edge))
-            for a, b, row in ((u, v, rows[0]), (v, u, rows[1]))
-        ]
-        return parts[0] + parts[1]
+        directions = []
+        for place, (a, b) in enumerate(((u, v), (v, u))):
+            inside = F.embedding(a, source) + F.embedding(b, target) + F.embedding(rows[place], edge)
+            directions.append(F.gelu(inside + pairs[place] if pairs else inside))
+        return directions[0] + directions[1]
 
     def _faces(self, k: int, h: Tensor, faces: Tensor) -> Tensor:
         """Inner vectors of k-simplices for k >= 2."""

@@ -13,7 +13,7 @@ from tuplet.topology.complex import Complex
 
 LIMIT = 5_000_000
 """Most simplices of one batch, over all dimensions, before the work is refused."""
-_CANDIDATES = 1 << 22
+_CANDIDATES = 1 << 20
 """Pairs (simplex, node that may extend it) that are looked at at once."""
 
 
@@ -26,10 +26,9 @@ def clique_complex(graph: Any, dim: int, limit: int = LIMIT) -> Complex:
     Args:
         graph: a checked batch, or whatever ``tuplet.read`` takes.
         dim: K.
-        limit: refuse a complex with more simplices than this, before it is made.
+        limit: refuse a complex with more simplices than this, before many more are made (2^20 at most).
     """
-    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 0:
-        raise OptionError(f"dim: expected an int of at least 0; came {dim!r}")
+    dim = checked_dimension(dim)
     batch = graph if isinstance(graph, GraphBatch) else read(graph, directed=True)
     if dim == 0:
         return Complex.assemble([], batch.ptr)
@@ -48,6 +47,13 @@ def clique_complex(graph: Any, dim: int, limit: int = LIMIT) -> Complex:
         counts = [n, *map(len, levels)]
         levels.append(_extend(levels[-1], rowptr, later[:, 1], codes, counts, limit))
     return Complex.assemble([node[rows] for rows in levels], batch.ptr)
+
+
+def checked_dimension(dim: Any) -> int:
+    """A dimension as an int; anything else is refused."""
+    if isinstance(dim, bool) or not hasattr(dim, "__index__") or dim < 0:
+        raise OptionError(f"dim: expected an int of at least 0; came {dim!r}")
+    return int(dim)
 
 
 def _undirected(batch: GraphBatch) -> tuple[Tensor, Tensor]:
@@ -90,5 +96,6 @@ def _refuse_explosion(counts: list[int], limit: int) -> None:
         listed = ", ".join(f"{count:,} of dimension {k}" for k, count in enumerate(counts))
         raise TooLargeError(
             f"clique complex: at least {sum(counts):,} simplices, above the limit of {limit:,}; it explodes at dimension "
-            f"{len(counts) - 1} ({listed} so far). Use a lower dimension, fewer graphs a batch, or a larger limit."
+            f"{len(counts) - 1} ({listed} so far). Use a lower dimension (a model: truncate=True, or fewer dimensions) or "
+            "fewer graphs a batch."
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs import offsets
@@ -18,7 +20,7 @@ FIELD = "simplex_index_{}"
 """Attribute of a PyG ``Data`` that holds the simplices of one dimension as (k + 1, S_k): "index" makes PyG shift and join them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Complex:
     """Sets of nodes, closed under taking subsets: S_k of them with k + 1 nodes, for k = 0..K.
 
@@ -37,21 +39,22 @@ class Complex:
     ptr: Tensor
 
     @classmethod
-    def assemble(cls, simplices: Sequence[Tensor], ptr: Tensor) -> Complex:
+    def assemble(cls, simplices: Sequence[Tensor], ptr: Tensor, field: str = FIELD) -> Complex:
         """From the simplices of dimensions 1, 2, .. (each (S, k+1), in any order, repeated or not) of ``ptr[-1]`` nodes.
 
-        A simplex with a face that is not there is refused, as is one that repeats a node or spans two graphs.
+        A simplex with a face that is not there is refused, as is one that repeats a node or spans two graphs; ``field`` is
+        what the refusal calls them.
         """
         nodes = int(ptr[-1])
         codes = [torch.arange(nodes, device=ptr.device)]
         levels, faces = [codes[0][:, None]], [codes[0].new_empty(nodes, 0)]
         for k, rows in enumerate(simplices, start=1):
             rows = rows.contiguous().sort(dim=1).values
-            _refuse_degenerate(rows, ptr, k)
+            _refuse_degenerate(rows, ptr, k, field.format(k))
             prefix = rows[:, 0]
             for place in range(1, k):
                 prefix = _find(codes[place], prefix * nodes + rows[:, place])
-                _refuse_open(prefix, rows, tuple(range(place + 1)), ptr, k)
+                _refuse_open(prefix, rows, tuple(range(place + 1)), ptr, field.format(k))
             code, order = torch.sort(prefix * nodes + rows[:, k])
             kept = order[_first_of_equals(code)]
             rows, prefix = rows[kept], prefix[kept]
@@ -61,7 +64,7 @@ class Complex:
                 # the face without the j-th node is (the prefix without it) and the last node
                 shorter = faces[k - 1][prefix, place] * nodes + rows[:, k] if k > 1 else rows[:, 1]
                 face = _find(codes[k - 1], shorter)
-                _refuse_open(face, rows, tuple(p for p in range(k + 1) if p != place), ptr, k)
+                _refuse_open(face, rows, tuple(p for p in range(k + 1) if p != place), ptr, field.format(k))
                 columns.append(face)
             levels.append(rows)
             faces.append(torch.stack([*columns, prefix], dim=1))
@@ -69,7 +72,7 @@ class Complex:
 
     @classmethod
     def from_simplices(
-        cls, simplices: Iterable[Iterable[int]], num_nodes: int | None = None, close: bool = False
+        cls, simplices: Iterable[Iterable[SupportsIndex]], num_nodes: int | None = None, close: bool = False
     ) -> Complex:
         """One complex from explicit simplices, each a set of nodes 0, 1, ..
 
@@ -78,14 +81,13 @@ class Complex:
             num_nodes: n, by default one more than the largest node named.
             close: add the missing faces; otherwise they are refused, by name.
         """
-        named = [tuple(sorted(simplex)) for simplex in simplices]
-        for simplex in named:
-            if not simplex or any(isinstance(node, bool) or not isinstance(node, int) or node < 0 for node in simplex):
-                raise InputError("simplices", "non-empty sets of nodes 0, 1, ..", f"{simplex}")
+        named = [_nodes(simplex) for simplex in simplices]
         largest = max((simplex[-1] for simplex in named), default=-1)
         nodes = largest + 1 if num_nodes is None else num_nodes
-        if nodes < 1 or largest >= nodes:
-            raise InputError("simplices", f"nodes 0..{nodes - 1}, at least one", f"the largest node {largest}")
+        if nodes < 1:
+            raise InputError("num_nodes", "at least one node", f"{nodes}")
+        if largest >= nodes:
+            raise InputError("simplices", f"nodes 0..{nodes - 1}", f"the node {largest}")
         levels: list[set[tuple[int, ...]]] = [set() for _ in range(max(map(len, named), default=1))]
         for simplex in named:
             levels[len(simplex) - 1].add(simplex)
@@ -93,7 +95,7 @@ class Complex:
             for k in range(len(levels) - 1, 1, -1):
                 levels[k - 1].update(face for simplex in levels[k] for face in combinations(simplex, k))
         tensors = [torch.tensor(sorted(level)).reshape(-1, k + 1) for k, level in enumerate(levels) if k > 0]
-        return cls.assemble(tensors, offsets((nodes,), torch.device("cpu")))
+        return cls.assemble(tensors, offsets((nodes,), torch.device("cpu")), "simplices")
 
     @property
     def dim(self) -> int:
@@ -116,20 +118,28 @@ class Complex:
 
     def cofaces(self, k: int) -> Tensor:
         """(S_k,) in how many simplices of dimension k + 1 each k-simplex lies; zero at the top."""
+        self.expect_dimension(k)
         if k >= self.dim:
             return torch.zeros(len(self.simplices[k]), dtype=torch.long, device=self.ptr.device)
         return torch.bincount(self.faces[k + 1].reshape(-1), minlength=len(self.simplices[k]))
 
     def find(self, rows: Tensor) -> Tensor:
         """(S,) numbers of the simplices with the given nodes (S, k+1), increasing along each row; -1 where there is none."""
+        self.expect_dimension(rows.shape[1] - 1)
         number = rows[:, 0]
         for k in range(1, rows.shape[1]):
             known = self.faces[k][:, k] * self.num_nodes + self.simplices[k][:, k]
             number = torch.where(number < 0, -1, _find(known, number * self.num_nodes + rows[:, k]))
         return number
 
+    def expect_dimension(self, k: int) -> None:
+        """Refuse a dimension that the complex does not have."""
+        if not 0 <= k <= self.dim:
+            raise OptionError(f"dimension: expected 0..{self.dim}, those of the complex; came {k}")
+
     def truncate(self, dim: int) -> Complex:
         """The same complex without what is above dimension ``dim``."""
+        self.expect_dimension(dim)
         return Complex(self.simplices[: dim + 1], self.faces[: dim + 1], self.ptr)
 
     def attach(self, data: Data, dim: int | None = None) -> Data:
@@ -137,12 +147,16 @@ class Complex:
 
         ``dim`` adds empty dimensions up to it: they say that there is no larger simplex, where a missing one says nothing.
         """
+        if not isinstance(data, Data) or isinstance(data, Batch):
+            raise InputError("data", "one graph as torch_geometric Data", type(data).__name__)
         if data.num_nodes != self.num_nodes:
             raise InputError("data", f"{self.num_nodes} nodes, those of the complex", f"{data.num_nodes}")
         top = self.dim if dim is None else dim
         if top < self.dim:
             raise OptionError(f"dim: expected at least {self.dim}, the dimension of the complex; came {top}")
         copy = data.clone()
+        for field in [key for key in copy.keys() if key.startswith("simplex_index_")]:  # noqa: SIM118
+            del copy[field]  # of another complex, which may reach higher than this one
         for k in range(1, top + 1):
             rows = self.simplices[k] if k <= self.dim else self.ptr.new_empty(0, k + 1)
             copy[FIELD.format(k)] = rows.t().contiguous()
@@ -156,6 +170,17 @@ class Complex:
             for nodes, graph in zip(rows.tolist(), graphs.tolist(), strict=True):
                 listed[graph][k].append(tuple(node - first[graph] for node in nodes))
         return listed
+
+
+def _nodes(simplex: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """The nodes of a named simplex, in order; numpy and torch numbers are numbers too."""
+    try:
+        nodes = tuple(sorted(operator.index(node) for node in simplex))
+    except TypeError as error:
+        raise InputError("simplices", "sets of node numbers", f"{simplex!r}") from error
+    if not nodes or nodes[0] < 0:
+        raise InputError("simplices", "non-empty sets of nodes 0, 1, ..", f"{nodes}")
+    return nodes
 
 
 def _find(codes: Tensor, wanted: Tensor) -> Tensor:
@@ -179,26 +204,26 @@ def _name(nodes: Tensor, ptr: Tensor) -> str:
     return f"{tuple((nodes - ptr[graph]).tolist())}{where}"
 
 
-def _refuse_degenerate(rows: Tensor, ptr: Tensor, k: int) -> None:
+def _refuse_degenerate(rows: Tensor, ptr: Tensor, k: int, field: str) -> None:
     if rows.numel() == 0:
         return
     repeated = (rows[:, 1:] == rows[:, :-1]).any(1)
     if bool(repeated.any()):
         row = rows[int(repeated.nonzero()[0])]
-        raise InputError(FIELD.format(k), f"{k + 1} different nodes in each simplex", f"the simplex {_name(row, ptr)}")
+        raise InputError(field, f"{k + 1} different nodes in each simplex", f"the simplex {_name(row, ptr)}")
     graphs = torch.searchsorted(ptr, rows, right=True)
     spanning = graphs[:, 0] != graphs[:, -1]
     if bool(spanning.any()):
         row = rows[int(spanning.nonzero()[0])]
-        raise InputError(FIELD.format(k), "simplices within one graph", f"the nodes {row.tolist()} of the batch")
+        raise InputError(field, "simplices within one graph", f"the nodes {row.tolist()} of the batch")
 
 
-def _refuse_open(number: Tensor, rows: Tensor, places: tuple[int, ...], ptr: Tensor, k: int) -> None:
+def _refuse_open(number: Tensor, rows: Tensor, places: tuple[int, ...], ptr: Tensor, field: str) -> None:
     """Refuse a complex in which a face was not found."""
     if number.numel() and bool((number < 0).any()):
         row = rows[int((number < 0).nonzero()[0])]
         raise InputError(
-            FIELD.format(k),
+            field,
             "a complex closed under faces",
             f"the simplex {_name(row, ptr)} without its face {_name(row[list(places)], ptr)}",
             "Complex.from_simplices(.., close=True) adds missing faces.",

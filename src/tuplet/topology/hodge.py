@@ -39,7 +39,7 @@ def hodge_laplacian(complex_: Complex, k: int) -> sparse.csr_array:
 
 def block_laplacian(complex_: Complex, dim: int | None = None) -> sparse.csr_array:
     """L, with the blocks L_0, .., L_K on its diagonal (K = ``dim``, by default the complex's)."""
-    top = complex_.dim if dim is None else dim
+    top = _top(complex_, dim)
     return sparse.csr_array(sparse.block_diag([hodge_laplacian(complex_, k) for k in range(top + 1)], format="csr"))
 
 
@@ -56,8 +56,14 @@ def inter_order_laplacian(complex_: Complex, dim: int | None = None) -> sparse.c
     return _blocks(complex_, dim, diagonal=True)
 
 
-def _blocks(complex_: Complex, dim: int | None, diagonal: bool) -> sparse.csr_array:
+def _top(complex_: Complex, dim: int | None) -> int:
     top = complex_.dim if dim is None else dim
+    complex_.expect_dimension(top)
+    return top
+
+
+def _blocks(complex_: Complex, dim: int | None, diagonal: bool) -> sparse.csr_array:
+    top = _top(complex_, dim)
     grid: list[list[sparse.csr_array | None]] = [[None] * (top + 1) for _ in range(top + 1)]
     for k in range(top + 1):
         count = complex_.counts[k]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
 from tuplet.errors import InputError
 from tuplet.graphs import GraphBatch
-from tuplet.topology.cliques import LIMIT, clique_complex
+from tuplet.topology.cliques import LIMIT, checked_dimension, clique_complex
 from tuplet.topology.complex import FIELD, Complex
 
 
@@ -24,10 +24,12 @@ class CliqueComplex(BaseTransform):
     """
 
     def __init__(self, dim: int, limit: int = LIMIT) -> None:
-        self.dim = dim
+        self.dim = checked_dimension(dim)
         self.limit = limit
 
     def forward(self, data: Data) -> Data:
+        if not isinstance(data, Data) or isinstance(data, Batch):
+            raise InputError("data", "one graph as torch_geometric Data", type(data).__name__)
         plain = Data(edge_index=data.edge_index, num_nodes=data.num_nodes)  # features have no say in a complex
         return clique_complex(plain, self.dim, self.limit).attach(data)
 
