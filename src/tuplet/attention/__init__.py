@@ -2,6 +2,7 @@
 
 from tuplet.attention.api import BACKENDS, Backend, attend, join, resolve_backend
 from tuplet.attention.kernels import FavorFeatures, FeatureMap, Kernel, feature_map
+from tuplet.attention.kronecker import kronecker_attend
 from tuplet.attention.weights import Rule
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "attend",
     "feature_map",
     "join",
+    "kronecker_attend",
     "resolve_backend",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -32,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="tuplet", description="Higher-order graph transformers: attention over k-tuples of nodes.")
+    parser = _Parser(
+        prog="tuplet", description="Higher-order graph transformers: attention over k-tuples of nodes and simplices."
+    )
     parser.add_argument("--version", action="version", version=f"tuplet {__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
 
@@ -41,8 +44,32 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--seed", type=int, default=0, help="of data, weights and training (%(default)s)")
     demo.set_defaults(run=_demo)
 
+    tests = verbs.add_parser("wl", help="run an exact Weisfeiler-Leman test on graphs")
+    tests.add_argument("test", help="1-WL, 2-WL, 2-FWL, delta-2-LWL, SWL, .. (tuplet list tests)")
+    tests.add_argument("graphs", nargs="+", help="two graphs (files or graph6 strings), or one file of many")
+    tests.add_argument("--dim", type=int, help="highest dimension of the simplices, SWL only")
+    tests.add_argument("--rounds", type=int, help="most rounds; as many as it takes if not given")
+    tests.set_defaults(run=_wl)
+
+    power = verbs.add_parser("expressivity", help="which graphs does a model with random weights tell apart?")
+    power.add_argument("model", help="a model name, such as A2^LN")
+    power.add_argument(
+        "pairs", nargs="?", help="file of graph6 pairs and categories, tab separated; else the built-in bank"
+    )
+    power.add_argument("--draws", type=int, default=3, help="of weights (%(default)s)")
+    power.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the model, repeatable"
+    )
+    power.set_defaults(run=_expressivity)
+
+    theory = verbs.add_parser("theory", help="check every statement of the paper")
+    theory.add_argument("checks", nargs="*", help="names of checks; all if none is given")
+    theory.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    theory.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (%(default)s)")
+    theory.set_defaults(run=_theory)
+
     lists = verbs.add_parser("list", help="list what there is")
-    lists.add_argument("what", choices=["models"])
+    lists.add_argument("what", choices=["models", "encodings", "tests"])
     lists.set_defaults(run=_list)
     return parser
 
@@ -53,14 +80,26 @@ def _demo(arguments: argparse.Namespace) -> int:
     return demo(arguments.out, arguments.seed)
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    from tuplet.cli.table import align
-    from tuplet.models.catalogue import CATALOGUE
+def _wl(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.graphs import run_wl
 
-    header = ("name", "tokens", "pattern", "kernel", "cost of a layer", "expressive power", "in the paper")
-    rows = [
-        (kind.name, kind.tokens, kind.pattern, kind.kernel, kind.cost, kind.power, kind.paper) for kind in CATALOGUE
-    ]
-    print(align(header, rows))
-    print("\nOther orders are named alike: A1, A3^LN, A1,3. n nodes, k order, d width, D mean degree, N tuples drawn.")
+    return run_wl(arguments.test, arguments.graphs, arguments.dim, arguments.rounds)
+
+
+def _expressivity(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.graphs import run_expressivity
+
+    return run_expressivity(arguments.model, arguments.pairs, arguments.draws, arguments.set)
+
+
+def _theory(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.theory import run_theory
+
+    return run_theory(arguments.checks, arguments.json, arguments.jobs)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.lists import LISTS
+
+    print(LISTS[arguments.what]())
     return 0

@@ -1,0 +1,48 @@
+"""``tuplet list``: tables of what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuplet.cli.table import align
+
+
+def models() -> str:
+    from tuplet.models.catalogue import CATALOGUE
+
+    header = ("name", "tokens", "pattern", "kernel", "cost of a layer", "expressive power", "in the paper")
+    rows = [
+        (kind.name, kind.tokens, kind.pattern, kind.kernel, kind.cost, kind.power, kind.paper) for kind in CATALOGUE
+    ]
+    return (
+        f"{align(header, rows)}\n\nOther orders and dimensions are named alike: A1, A3^LN, A1,3, AS0:3^SN.\nn nodes, k order, d width, "
+        "D mean degree, N tuples drawn, S simplices, D_S neighbours of a simplex."
+    )
+
+
+def encodings() -> str:
+    from tuplet.encodings import CATALOGUE
+
+    header = ("short form", "of", "what", "invariant", "published in")
+    rows = [(row.short, row.level, row.what, row.invariant, row.paper) for row in CATALOGUE]
+    return (
+        f"{align(header, rows)}\n\nA short form is a name, its sizes, and other options: SPE:37:37:functions=16. In Python they are objects: "
+        "tuplet.encodings.RWSE(20, 28)."
+    )
+
+
+def tests() -> str:
+    header = ("name", "colours", "a round sees, beside a token's own colour")
+    rows = [
+        ("1-WL", "nodes", "the colours of the neighbours (colour refinement; 1-FWL is the same)"),
+        ("k-WL", "k-tuples", "for each place j the colours of the tuples that differ there"),
+        ("k-FWL", "k-tuples", "for each node u the k colours of the tuples with u put at each place"),
+        ("delta-k-WL", "k-tuples", "as k-WL, each tuple with whether the two nodes exchanged are adjacent"),
+        ("delta-k-LWL", "k-tuples", "for each place j the colours of the tuples with a neighbour put there"),
+        ("delta-k-LWL+", "k-tuples", "as delta-k-LWL, each colour with how often it occurs in the whole neighbourhood"),
+        ("SWL", "simplices", "boundary, coboundary, lower and upper adjacent simplices; needs --dim"),
+    ]
+    return f"{align(header, rows)}\n\nk is any number: 2-WL, 3-FWL, delta-2-LWL+."
+
+
+LISTS: dict[str, Callable[[], str]] = {"models": models, "encodings": encodings, "tests": tests}

@@ -1,0 +1,60 @@
+"""Graphs from text files and graph6 strings."""
+
+import networkx as nx
+import pytest
+
+from tuplet.errors import InputError
+from tuplet.graphs.files import read_graphs
+
+
+def edges(data):
+    return sorted({tuple(sorted(pair)) for pair in data.edge_index.t().tolist()})
+
+
+def test_graph6_files_hold_a_graph_a_line(tmp_path):
+    path = tmp_path / "graphs.g6"
+    graphs = [nx.path_graph(4), nx.cycle_graph(7), nx.empty_graph(1)]
+    path.write_bytes(b"# three\n" + b"".join(nx.to_graph6_bytes(graph, header=False) for graph in graphs))
+    assert [data.num_nodes for data in read_graphs(path)] == [4, 7, 1]
+    assert edges(read_graphs(path)[0]) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_a_graph6_string_is_a_graph():
+    assert edges(read_graphs("Ch")[0]) == [(0, 1), (1, 2), (2, 3)]
+    long = nx.to_graph6_bytes(nx.complete_graph(90), header=False).decode().strip()
+    assert read_graphs(long)[0].num_nodes == 90
+
+
+def test_edge_lists_number_their_nodes(tmp_path):
+    numbers, names = tmp_path / "numbers.txt", tmp_path / "names.txt"
+    numbers.write_text("10 2\n2 7\n30\n")
+    (data,) = read_graphs(numbers)
+    assert data.num_nodes == 4
+    assert edges(data) == [(0, 1), (0, 2)]
+    names.write_text("# a triangle\nb a\na c\n\nc b\nc b\n")
+    assert edges(read_graphs(names)[0]) == [(0, 1), (0, 2), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "holds none"),
+        ("# only words\n", "holds none"),
+        ("a b c\n", "line 1: 'a b c'"),
+        ("Ch\n!!\n", "line 2: graph6"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, text, message):
+    path = tmp_path / "graphs.txt"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_graphs(path)
+
+
+def test_neither_file_nor_graph6(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_graphs("nowhere.g6")
+    path = tmp_path / "bytes.g6"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="readable text file"):
+        read_graphs(path)
