@@ -1,6 +1,7 @@
 """What the README says, run."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tuplet.cli import main
 from tuplet.models.catalogue import CATALOGUE
 from tuplet.models.name import GRAMMAR
 
@@ -41,6 +43,19 @@ def test_the_table_of_models_is_the_catalogue():
 
 def test_the_grammar_is_the_parsers():
     assert GRAMMAR in README
+
+
+COMMANDS = re.findall(r"^    (tuplet .*?)(?:  +#.*)?$", README, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_tuplet_commands_run(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command)[1:]
+    if words == ["theory"]:
+        words += ["rook"]  # all of them run in tests/theory
+    assert main(words) == 0
+    assert capsys.readouterr().out
 
 
 def test_commands_of_the_readme_exist():

@@ -1,5 +1,8 @@
 """Every check of the paper passes, and every fault that it ships turns it red."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tuplet.errors import OptionError
@@ -25,6 +28,16 @@ def test_fault_turns_the_check_red(check, mutation):
     assert not report.result.passed
     assert report.result.failures
     assert report.verdict == "CHECK FAILED"
+
+
+def test_the_page_on_theory_says_what_the_checks_say():
+    """Every check is on docs/theory.md, with its verdict and nothing else."""
+    page = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    words = {"holds": "holds", "hold": "holds", "condition": "holds under a condition", "fails": "fails as stated"}
+    found = {}
+    for names, verdict in re.findall(r"([a-z0-9+-]+(?:, [a-z0-9+-]+)*) — (holds?|condition|fails)", page):
+        found |= dict.fromkeys(names.split(", "), words[verdict])
+    assert found == {check.name: check.verdict for check in CHECKS}
 
 
 def test_every_check_ships_a_fault_and_has_a_name_of_its_own():

@@ -26,8 +26,8 @@ def encodings() -> str:
     header = ("short form", "of", "what", "invariant", "published in")
     rows = [(row.short, row.level, row.what, row.invariant, row.paper) for row in CATALOGUE]
     return (
-        f"{align(header, rows)}\n\nA short form is a name, its sizes, and other options: SPE:37:37:functions=16. In Python they are objects: "
-        "tuplet.encodings.RWSE(20, 28)."
+        f"{align(header, rows)}\n\nA short form is a name, its sizes, and other options: SPE:37:37:functions=16.\nIn Python they "
+        "are objects: tuplet.encodings.RWSE(20, 28)."
     )
 
 

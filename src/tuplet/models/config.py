@@ -157,7 +157,7 @@ class ModelConfig:
             )
         self._check_simplicial()
         object.__setattr__(self, "encodings", _encodings(self.encodings))
-        refuse_lost(self.encodings, choices.dims)
+        refuse_lost(self.encodings, choices.dims[1] if choices.dims else min(max(choices.orders) - 1, 1))
         resolve_backend(self.backend)
         for field, features in (("node_types", self.node_features), ("edge_types", self.edge_features)):
             object.__setattr__(self, field, features.types)  # as a tuple, so that a config can be hashed

@@ -44,14 +44,14 @@ def simplex_dims(encoding: Encoding) -> tuple[int, ...]:
     return (1,) if top is None else tuple(range(top + 1))
 
 
-def refuse_lost(encodings: tuple[Encoding, ...], dims: tuple[int, int] | None) -> None:
-    """Refuse encodings of simplices that no token of the model could carry."""
-    highest = 1 if dims is None else dims[1]
+def refuse_lost(encodings: tuple[Encoding, ...], highest: int) -> None:
+    """Refuse encodings of simplices that no token of the model could carry; ``highest`` is the largest dimension it can."""
     for encoding in encodings:
         if encoding.level == "simplex" and max(simplex_dims(encoding)) > highest:
-            carried = "tuples carry dimensions 0 and 1" if dims is None else f"the model has dimensions up to {highest}"
+            carried = "nodes only" if highest == 0 else f"dimensions up to {highest}"
             raise OptionError(
-                f"encodings: {encoding} describes simplices of dimension {max(simplex_dims(encoding))}; {carried}"
+                f"encodings: {encoding} describes simplices of dimension {max(simplex_dims(encoding))}; the model's tokens "
+                f"carry {carried}"
             )
 
 
