@@ -28,7 +28,7 @@ BYTES_A_RELATED_PAIR = 72
 """Most bytes that exist at once for a pair of related simplices while pairs are found and sorted."""
 BYTES_A_SIMPLEX = 400
 """The same for a simplex while cliques are enumerated and faces looked up."""
-INDEX_TENSORS = 4
+INDEX_TENSORS = 5
 """Tensors of 8 bytes a pair that exist at once while the types of a tile's pairs are looked up."""
 RELEASED = 9
 """Vectors a token of the last layer that are gone when its attention is differentiated: feed-forward and concatenation."""
