@@ -54,7 +54,8 @@ def permute(graph: Data, permutation: Tensor) -> Data:
 
 def with_sample(model: Transformer, graph: Data) -> Data:
     """The graph with the sampled tuples that the model would draw for it, so that copies share one sample."""
-    if model.config.choices.sample is None or graph.get("tuples") is not None:
+    choices = getattr(model.config, "choices", None)
+    if choices is None or choices.sample is None or graph.get("tuples") is not None:
         return graph
     sample: GraphBatch = model.read(graph)
     copy = graph.clone()

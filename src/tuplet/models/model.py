@@ -280,9 +280,14 @@ def initialise(module: nn.Module) -> None:
         module.reset_parameters()
 
 
-def build(name: str, **options: Any) -> Transformer:
+def build(name: str, **options: Any) -> Any:
     """A model by the paper's name: ``build("A2^LN+VT", dim=64, depth=10, heads=4, node_types=28, edge_types=4)``.
 
-    ``options`` are the fields of ``ModelConfig``.
+    Baselines have names too: GCN, GAT, GIN, GINE, GatedGCN, PNA, GPS, Graphormer, PPGN, 2-IGN. ``options`` are the fields
+    of ``ModelConfig``, or of ``tuplet.models.baselines.BaselineConfig``.
     """
+    from tuplet.models.baselines import NAMES, BaselineConfig, build_baseline
+
+    if name in NAMES:
+        return build_baseline(BaselineConfig.of(name, **options))
     return Transformer(ModelConfig.of(name, **options))

@@ -1,0 +1,79 @@
+"""Graphormer: attention over all nodes with a bias from distances and from the edges along shortest paths."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tuplet.models.baselines.config import BaselineConfig
+from tuplet.models.baselines.pairs import Pairs, lay_down, take
+from tuplet.models.baselines.prepared import PreparedGraphs
+from tuplet.models.block import Stream
+from tuplet.models.encoded import pair_width
+
+
+class PairBias(nn.Module):
+    """b_{d(i,j)} + c_ij for each ordered pair and head, shared by all layers (Ying et al. 2021, sections 3.1.2 and 3.1.3).
+
+    d is the distance, with numbers of their own for "further than the largest" and "no path". c_ij is the mean of e · w_p over
+    the first edges e of a shortest path, with p the place of the edge on it; where there are several paths, of its
+    expectation (``paths``). Without features or encodings of edges it would only repeat b and is left out. Encodings of
+    pairs are mapped to the heads and added.
+    """
+
+    def __init__(self, config: BaselineConfig) -> None:
+        super().__init__()
+        self.heads, self.steps = config.heads, config.max_path
+        self.distance = config.distance_encoding.encoder()
+        self.edges = nn.Linear(config.dim, self.steps * self.heads, bias=False) if config.reads_edges else None
+        width = pair_width(config.encodings)
+        self.encoded = nn.Linear(width, self.heads, bias=False) if width else None
+
+    def forward(self, e: Tensor | None, encoded: Tensor | None, prepared: PreparedGraphs) -> list[Tensor]:
+        """For each stack (B, h, m, m): the bias of each query (row) and key (column), -inf at keys that are not there."""
+        bias = self.distance(prepared.graph.statistics, prepared.graph)
+        paths, pairs = prepared.paths, prepared.pairs
+        if self.edges is not None and paths is not None and e is not None:
+            numbers = F.embedding(paths.place, self.edges(e).reshape(-1, self.heads))
+            along = numbers.to(bias.dtype) * paths.weight.to(bias.dtype)[:, None]
+            bias = bias.index_add(0, paths.pair, along)
+        if self.encoded is not None and encoded is not None:
+            bias = bias + self.encoded(encoded)
+        assert pairs is not None
+        found = []
+        for stack in pairs.stacks:
+            square = take(bias, stack.pairs).permute(0, 3, 1, 2)
+            found.append(square.masked_fill(~stack.inside[:, None, None, :], float("-inf")))
+        return found
+
+
+class GraphormerLayer(nn.Module):
+    """x ← x + D(MHA(N x)), x ← x + D(FFN(N x)), with softmax(q·k / sqrt(c) + bias)."""
+
+    def __init__(self, config: BaselineConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.query_key_value = nn.Linear(config.dim, 3 * config.dim)
+        self.output = nn.Linear(config.dim, config.dim)
+        self.stream = Stream(config.common)
+
+    def forward(self, x: Tensor, bias: list[Tensor], pairs: Pairs) -> Tensor:
+        """Nodes (N, d) after the layer."""
+        projected = self.query_key_value(self.stream.enter(x))
+        messages = []
+        for stack, numbers in zip(pairs.stacks, bias, strict=True):
+            q, k, v = take(projected, stack.nodes).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            message = F.scaled_dot_product_attention(q, k, v, attn_mask=numbers.to(q.dtype))  # (B, h, m, c)
+            messages.append(message.transpose(1, 2).flatten(2))
+        return self.stream.leave(x, self.output(lay_down(messages, pairs.node_places)))
+
+
+class DegreeInput(nn.Module):
+    """Centrality: a learned vector for the in-degree and one for the out-degree of a node, added to it."""
+
+    def __init__(self, config: BaselineConfig) -> None:
+        super().__init__()
+        self.encoder = config.degree_encoding.encoder()
+
+    def forward(self, x: Tensor, prepared: PreparedGraphs) -> Tensor:
+        return x + self.encoder(prepared.graph.statistics, prepared.graph)
