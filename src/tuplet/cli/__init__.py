@@ -21,22 +21,35 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code: 0 if all is well, 2 for an error that the user can mend."""
+    debug = False
     try:
-        arguments = _parser().parse_args(argv)
+        words = list(sys.argv[1:] if argv is None else argv)
+        debug = "--debug" in words
+        words = [word for word in words if word != "--debug"]
+        arguments = _parser(words[0] if words else "").parse_args(words)
         code: int = arguments.run(arguments)
         return code
     except TupletError as error:
+        if debug:
+            raise
+        print(f"tuplet: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if debug:
+            raise
         print(f"tuplet: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(wanted: str) -> argparse.ArgumentParser:
+    """All verbs; those whose arguments take imports to make have them only where they are ``wanted``."""
     parser = _Parser(
         prog="tuplet", description="Higher-order graph transformers: attention over k-tuples of nodes and simplices."
     )
     parser.add_argument("--version", action="version", version=f"tuplet {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show where an error came from")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
 
     demo = verbs.add_parser("demo", help="train A2^LN and A2 on circular skip links and draw what they see")
@@ -68,8 +81,21 @@ def _parser() -> argparse.ArgumentParser:
     theory.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes (%(default)s)")
     theory.set_defaults(run=_theory)
 
+    training = verbs.add_parser("train", help="train a model on a data set or a file")
+    training.set_defaults(run=_train)
+    evaluating = verbs.add_parser("evaluate", help="the metric of a trained model on a data set or a file")
+    evaluating.set_defaults(run=_evaluate)
+    predicting = verbs.add_parser("predict", help="predict for a table of SMILES or a file of graphs")
+    predicting.set_defaults(run=_predict)
+    if wanted in ("train", "evaluate", "predict"):
+        from tuplet.cli.train import add_evaluate, add_predict, add_train
+
+        add_train(training)
+        add_evaluate(evaluating)
+        add_predict(predicting)
+
     lists = verbs.add_parser("list", help="list what there is")
-    lists.add_argument("what", choices=["models", "encodings", "tests"])
+    lists.add_argument("what", choices=["models", "datasets", "encodings", "presets", "tests"])
     lists.set_defaults(run=_list)
     return parser
 
@@ -96,6 +122,24 @@ def _theory(arguments: argparse.Namespace) -> int:
     from tuplet.cli.theory import run_theory
 
     return run_theory(arguments.checks, arguments.json, arguments.jobs)
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.train import run_train
+
+    return run_train(arguments)
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.train import run_evaluate
+
+    return run_evaluate(arguments)
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.train import run_predict
+
+    return run_predict(arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -10,27 +10,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
-from torch_geometric.data import Data
 
 from tuplet._extras import require
 from tuplet.cli.table import align
 from tuplet.datasets import csl, csl_folds
+from tuplet.datasets.task import Task
 from tuplet.errors import OptionError
 from tuplet.models import build
-from tuplet.training import History, TrainOptions, accuracy, fit, predict, progress_bar
-from tuplet.training.metrics import ready
+from tuplet.training import History, TrainOptions, evaluate, fit, progress_bar
 
 WIDTH = {"dim": 32, "depth": 3, "heads": 4, "pool": "mean", "outputs": 10}
 BATCH = 10
 RUNS = {
-    "A2^LN": TrainOptions(epochs=28, batch_size=BATCH, lr=1e-2, warmup=3, stop_at=1.0),
-    "A2": TrainOptions(epochs=2, batch_size=BATCH, lr=1e-2),
+    "A2^LN": TrainOptions(
+        "A2^LN", WIDTH, epochs=28, batch_size=BATCH, lr=1e-2, warmup=3, stop_at=1.0, accelerator="cpu"
+    ),
+    "A2": TrainOptions("A2", WIDTH, epochs=2, batch_size=BATCH, lr=1e-2, accelerator="cpu"),
 }
 PAPER = {"A2^LN": 100.00, "A2": 10.00}
 WHY = """\
@@ -76,13 +76,13 @@ def demo(out: str, seed: int = 0) -> int:
     except OSError as error:
         raise OptionError(f"--out: cannot make the folder {out!r}: {error.strerror}") from error
 
-    graphs, fold = csl(seed), csl_folds(seed)[0]
-    train, val, test = ([graphs[index] for index in part] for part in (fold.train, fold.val, fold.test))
-    labels = torch.cat([graph.y for graph in test])
-    print(f"CSL, fold 0: {len(train)} graphs to train on, {len(val)} to validate, {len(test)} to test, ten classes")
+    task = _task(seed)
+    labels = torch.cat([graph.y for graph in task.part("test")])
+    train, val, test = (len(task.part(part)) for part in ("train", "val", "test"))
+    print(f"CSL, fold 0: {train} graphs to train on, {val} to validate, {test} to test, ten classes")
 
     with _one_thread():
-        results = [_run(name, train, val, test, seed) for name in RUNS]
+        results = [_run(name, task, seed) for name in RUNS]
 
     print(f"\n{_table(results)}\n\n{WHY}\n")
     picture, summary = folder / "csl.png", folder / "summary.json"
@@ -92,17 +92,24 @@ def demo(out: str, seed: int = 0) -> int:
     return 0 if all(round(result.test_accuracy, 2) == result.paper for result in results) else 1
 
 
-def _run(name: str, train: list[Data], val: list[Data], test: list[Data], seed: int) -> Result:
+def _task(seed: int) -> Task:
+    """Fold 0 of CSL."""
+    fold = csl_folds(seed)[0]
+    split = {part: torch.tensor(getattr(fold, part)) for part in ("train", "val", "test")}
+    return Task("CSL", csl(seed), (split,), "graph", "classification", 10, "cross_entropy", "accuracy")
+
+
+def _run(name: str, task: Task, seed: int) -> Result:
     """Train one model and look at what it says of the test graphs."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = build(name, **WIDTH)
     with progress_bar(name.ljust(5)) as report:
-        history = fit(model, train, val, cross_entropy, accuracy, replace(RUNS[name], seed=seed), report)
-    outputs, labels = predict(model, ready(model, test, BATCH))
-    exact, _ = predict(model.double(), ready(model, test, BATCH))
-    percent = 100 * accuracy(outputs, labels)
-    return Result(name, percent, PAPER[name], _spread(outputs), _spread(exact), history, outputs)
+        history = fit(model, task, RUNS[name], seed=seed, report=report)
+    score = evaluate(model, task, batch_size=BATCH)
+    exact = evaluate(model.double(), task, batch_size=BATCH)
+    spreads = _spread(score.outputs), _spread(exact.outputs)
+    return Result(name, 100 * score.metric, PAPER[name], *spreads, history, score.outputs)
 
 
 @contextmanager
@@ -147,8 +154,8 @@ def _summary(results: list[Result], seed: int) -> dict[str, object]:
                 "paper": result.paper,
                 "output_spread": {"float32": result.spread, "float64": result.exact_spread},
                 "seconds": round(result.seconds, 1),
-                "options": asdict(replace(RUNS[result.name], seed=seed)),
-                "history": asdict(result.history),
+                "options": RUNS[result.name].plain(),
+                "history": result.history.plain(),
             }
             for result in results
         ],

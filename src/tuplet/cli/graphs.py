@@ -47,7 +47,7 @@ def run_expressivity(model: str, pairs: str | None, draws: int, settings: list[s
     """The table by category beside the matching test, and where model and theory disagree."""
     from tuplet.theory.power import expressivity
 
-    found = expressivity(model, pairs, draws, **_options(settings))
+    found = expressivity(model, pairs, draws, **options_of(settings))
     rows = [
         (category, str(count), str(separated), "-" if tested is None else str(tested))
         for category, count, separated, tested in found.by_category()
@@ -73,13 +73,13 @@ def run_expressivity(model: str, pairs: str | None, draws: int, settings: list[s
     return 0
 
 
-def _options(settings: list[str]) -> dict[str, Any]:
+def options_of(settings: list[str], flag: str = "--set") -> dict[str, Any]:
     """key=value words as options; values are Python literals, other words are strings."""
     options: dict[str, Any] = {}
     for setting in settings:
         key, sign, value = setting.partition("=")
         if not sign or not key:
-            raise OptionError(f"--set: expected key=value; came {setting!r}")
+            raise OptionError(f"{flag}: expected key=value; came {setting!r}")
         try:
             options[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

@@ -31,6 +31,22 @@ def encodings() -> str:
     )
 
 
+def datasets() -> str:
+    from tuplet.datasets import CATALOGUE
+
+    header = ("name", "size", "task", "metric", "split", "licence", "where it comes from")
+    rows = [(row.name, row.size, row.task, row.metric, row.split, row.licence, row.source) for row in CATALOGUE]
+    options = [(row.name, row.options) for row in CATALOGUE if row.options]
+    return f"{align(header, rows)}\n\n{align(('name', 'options (--task-option KEY=VALUE)'), options)}"
+
+
+def presets() -> str:
+    from tuplet.training import presets as known
+
+    rows = [(dataset, model, variant or "-") for dataset, model, variant in known()]
+    return f"{align(('data set', 'model', 'variant'), rows)}\n\n* stands for every other model."
+
+
 def tests() -> str:
     header = ("name", "colours", "a round sees, beside a token's own colour")
     rows = [
@@ -45,4 +61,10 @@ def tests() -> str:
     return f"{align(header, rows)}\n\nk is any number: 2-WL, 3-FWL, delta-2-LWL+."
 
 
-LISTS: dict[str, Callable[[], str]] = {"models": models, "encodings": encodings, "tests": tests}
+LISTS: dict[str, Callable[[], str]] = {
+    "models": models,
+    "datasets": datasets,
+    "encodings": encodings,
+    "presets": presets,
+    "tests": tests,
+}

@@ -1,7 +1,38 @@
-"""The training loop, metrics and progress bar."""
+"""Training, checkpoints, saved models, prediction."""
 
-from tuplet.training.loop import History, TrainOptions, fit, learning_rate
-from tuplet.training.metrics import accuracy, evaluate, predict
+from tuplet.training.estimators import GraphClassifier, GraphRegressor
+from tuplet.training.evaluation import Score, evaluate
+from tuplet.training.files import RunError
+from tuplet.training.loop import fit
+from tuplet.training.options import TrainOptions
+from tuplet.training.presets import preset, presets, resolve
 from tuplet.training.progress import progress_bar
+from tuplet.training.runs import read_options, train
+from tuplet.training.schedule import learning_rate
+from tuplet.training.state import History
+from tuplet.training.summary import Result, Summary
+from tuplet.training.trained import Predictions, Trained, load, predict_file
 
-__all__ = ["History", "TrainOptions", "accuracy", "evaluate", "fit", "learning_rate", "predict", "progress_bar"]
+__all__ = [
+    "GraphClassifier",
+    "GraphRegressor",
+    "History",
+    "Predictions",
+    "Result",
+    "RunError",
+    "Score",
+    "Summary",
+    "TrainOptions",
+    "Trained",
+    "evaluate",
+    "fit",
+    "learning_rate",
+    "load",
+    "predict_file",
+    "preset",
+    "presets",
+    "progress_bar",
+    "read_options",
+    "resolve",
+    "train",
+]

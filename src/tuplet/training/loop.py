@@ -1,172 +1,236 @@
-"""The ordinary training path: AdamW, warm-up and cosine, the weights of the best validation epoch."""
+"""The one training loop: AdamW, a schedule a pure function of the past, the weights of the best validation epoch."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
+from torch import nn
 
+from tuplet.attention.weights import wide
 from tuplet.errors import OptionError
-from tuplet.training.metrics import Metric, predict, prepare, ready
-from tuplet.training.progress import Report
+from tuplet.training.batches import Members, prepare, share, shuffled, token_counts
+from tuplet.training.evaluation import Evaluation
+from tuplet.training.keeper import Keeper
+from tuplet.training.norms import share_norms
+from tuplet.training.objective import Objective
+from tuplet.training.options import TrainOptions
+from tuplet.training.parallel import MATMUL, make_fabric, matmul_precision, sum_gradients
+from tuplet.training.progress import Report, describe
+from tuplet.training.schedule import learning_rate
+from tuplet.training.state import History, State
 
-FIRST_FACTOR = 1e-6
-"""Of the learning rate, at the beginning of the warm-up."""
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """Settings of a training run; the defaults are the paper's (appendix E).
-
-    Args:
-        epochs: at most this many passes over the training set.
-        batch_size: graphs a step.
-        lr: the highest learning rate.
-        weight_decay: of AdamW.
-        warmup: epochs in which the learning rate rises linearly.
-        clip: largest norm of the gradient of all weights together.
-        seed: of the order of graphs and of dropout.
-        maximise: whether a higher metric is a better one.
-        stop_at: stop once the validation metric has been this good ...
-        patience: ... for so many epochs in a row.
-    """
-
-    epochs: int
-    batch_size: int = 32
-    lr: float = 1e-3
-    weight_decay: float = 1e-5
-    warmup: int = 0
-    clip: float = 1.0
-    seed: int = 0
-    maximise: bool = True
-    stop_at: float | None = None
-    patience: int = 1
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("warmup", 0), ("patience", 1)):
-            if getattr(self, name) < least:
-                raise OptionError(f"{name}: expected a number of at least {least}; came {getattr(self, name)}")
-        for name in ("lr", "clip"):
-            if not getattr(self, name) > 0:
-                raise OptionError(f"{name}: expected a positive number; came {getattr(self, name)}")
-
-    def at_least(self, metric: float, goal: float) -> bool:
-        """Whether ``metric`` is as good as ``goal`` or better."""
-        return metric >= goal if self.maximise else metric <= goal
-
-
-@dataclass
-class History:
-    """What happened in each epoch, and which one the weights are from.
-
-    Args:
-        train_loss: mean over the training graphs, while they were learned from.
-        val_metric: over the validation set, after the epoch.
-        seconds: of the epoch, validation included.
-        best: number of the epoch with the best validation metric, the first of equals.
-    """
-
-    train_loss: list[float] = field(default_factory=list)
-    val_metric: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    best: int = 0
-
-
-def learning_rate(epoch: int, options: TrainOptions) -> float:
-    """Of an epoch counted from 0: a line from 1e-6 lr to lr over the warm-up, then half a cosine down to 0."""
-    if epoch < options.warmup:
-        return options.lr * max(FIRST_FACTOR, epoch / options.warmup)
-    done = (epoch - options.warmup) / max(1, options.epochs - options.warmup)
-    return options.lr * 0.5 * (1 + math.cos(math.pi * done))
+if TYPE_CHECKING:
+    from tuplet.datasets.task import Task
 
 
 def fit(
     model: nn.Module,
-    train: Sequence[Data],
-    val: Sequence[Data],
-    loss: Callable[[Tensor, Tensor], Tensor],
-    metric: Metric,
+    task: Task,
     options: TrainOptions,
-    progress: Report | None = None,
+    *,
+    seed: int = 0,
+    fold: int = 0,
+    fabric: Any = None,
+    keeper: Keeper | None = None,
+    report: Report | None = None,
+    log: Callable[[History], None] | None = None,
 ) -> History:
     """Train ``model`` in place; it ends in evaluation mode with the weights of its best validation epoch.
 
     Args:
-        model: takes a PyG batch and gives a row of outputs for each row of the targets ``batch.y``.
-        train, val: graphs with targets ``y``.
-        loss: of outputs and targets, a mean over the batch.
-        metric: of all outputs and targets of the validation set.
-        options: the settings.
-        progress: told at every step how far the run is (see ``progress_bar``).
+        model: takes what its ``prepare`` makes of a list of graphs, and gives a row of outputs for each target.
+        task: graphs, splits and what is asked.
+        options: the settings; ``model``, ``seeds`` and ``folds`` are not read here.
+        seed: of the order of graphs and of dropout.
+        fold: number of the split.
+        fabric: of the processes; made from the options if None.
+        keeper: saves the state now and then, and knows where to go on.
+        report: told at every step how far the run is (see ``progress_bar``).
+        log: told the history after every epoch, and once at the beginning.
     """
-    if not train:
-        raise OptionError("train: expected at least one graph; came none")
-    order = torch.Generator().manual_seed(options.seed)
-    loader = DataLoader(list(train), options.batch_size, shuffle=True, generator=order)
-    held_out = ready(model, val, options.batch_size)
-    optimiser = torch.optim.AdamW(model.parameters(), options.lr, weight_decay=options.weight_decay)
-    history = History()
-    best: dict[str, Tensor] = {}
-    perfect = 0
-    steps = options.epochs * len(loader)
-    with torch.random.fork_rng():
-        torch.manual_seed(options.seed)
-        for epoch in range(options.epochs):
-            begin = time.perf_counter()
-            for group in optimiser.param_groups:
-                group["lr"] = learning_rate(epoch, options)
-            model.train()
-            total = 0.0
-            for number, batch in enumerate(loader):
-                if progress is not None:
-                    progress(epoch * len(loader) + number, steps, _describe(history, epoch, options))
-                total += batch.num_graphs * _step(model, batch, loss, optimiser, options, epoch)
-            history.train_loss.append(total / len(train))
-            history.val_metric.append(metric(*predict(model, held_out)))
-            history.seconds.append(time.perf_counter() - begin)
-            latest, record = history.val_metric[-1], history.val_metric[history.best]
-            if epoch == 0 or (latest != record and options.at_least(latest, record)):
-                history.best = epoch
-                best = {name: value.clone() for name, value in model.state_dict().items()}
-            perfect = perfect + 1 if options.stop_at is not None and options.at_least(latest, options.stop_at) else 0
-            if perfect >= options.patience:
-                break
-    if progress is not None:
-        progress(steps, steps, _describe(history, len(history.seconds) - 1, options))
-    model.load_state_dict(best)
-    model.eval()
-    return history
+    return Loop(model, task, options, seed, fold, fabric or make_fabric(options), keeper or Keeper(), report, log).run()
 
 
-def _step(
-    model: nn.Module,
-    batch: Data,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    optimiser: torch.optim.Optimizer,
-    options: TrainOptions,
-    epoch: int,
-) -> float:
-    """One step on one batch; its loss."""
-    outputs = model(prepare(model, batch))
-    value = loss(outputs, batch.y.to(outputs.device))
-    if not torch.isfinite(value):
-        raise OptionError(f"lr: the loss became {value.item()} in epoch {epoch + 1}; try less than {options.lr:g}")
-    optimiser.zero_grad()
-    value.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), options.clip)
-    optimiser.step()
-    return value.item()
+class Loop:
+    """What ``fit`` works with: a model, its optimiser, batches, and where the run is."""
 
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        options: TrainOptions,
+        seed: int,
+        fold: int,
+        fabric: Any,
+        keeper: Keeper,
+        report: Report | None,
+        log: Callable[[History], None] | None,
+    ) -> None:
+        self.task, self.options, self.seed, self.fabric = task, options, seed, fabric
+        self.keeper, self.report, self.log = keeper, report, log
+        self.model = model.to(fabric.device)
+        if options.precision == "fp64":
+            self.model.double()
+        self.objective = Objective(task, fabric.device)
+        self.train = self.objective.part("train", fold)
+        if len(self.train.members) == 0:
+            raise OptionError(f"train: expected at least one graph to learn from in split {fold}; came none")
+        if len(self.train.members) < fabric.world_size:
+            raise OptionError(
+                f"devices: expected at most {len(self.train.members)}, the graphs to learn from; came {fabric.world_size}"
+            )
+        self.norms = share_norms(model) if fabric.world_size > 1 else []
+        self.tokens = token_counts(model, task.graphs) if options.batch_tokens is not None else None
+        held_out = self.objective.part("val", fold)
+        self.validation = Evaluation(model, task.graphs, self.objective, held_out, options, fabric)
+        self.forward: Callable[..., Any] = torch.compile(model, dynamic=True) if options.compile else model
+        optimiser = torch.optim.AdamW(model.parameters(), options.lr, weight_decay=options.weight_decay)
+        self.state = State(model, optimiser, loss=torch.zeros((), dtype=torch.float64, device=fabric.device))
+        self.only: Any = None
+        self.began, self.begun_at = time.monotonic(), 0.0
 
-def _describe(history: History, epoch: int, options: TrainOptions) -> str:
-    """Where the run is, in words."""
-    text = f"epoch {epoch + 1} of {options.epochs}"
-    if history.train_loss:
-        text += f", loss {history.train_loss[-1]:.3f}, validation {history.val_metric[-1]:.3f}"
-    return text
+    def run(self) -> History:
+        """Epoch after epoch until the run is done; then the best weights."""
+        state, options = self.state, self.options
+        cuda = [self.fabric.device] if self.fabric.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            torch.manual_seed(self.seed + 1_000_003 * self.fabric.global_rank)
+            self.keeper.restore(state, self.fabric)
+            for parameter in self.model.parameters():  # a weight that a batch does not use has the gradient 0, not none
+                parameter.grad = torch.zeros_like(parameter)
+            self.begun_at = self._share_done(state.step, 1)
+            if self.log is not None:
+                self.log(state.history)
+            while not state.done:
+                self._epoch()
+        if self.report is not None:
+            self.report(1, 1, describe(state.history, options, self.task.metric, None, None))
+        self.model.load_state_dict(state.best)
+        self.model.eval()
+        return state.history
+
+    def _epoch(self) -> None:
+        """The rest of an epoch: its steps, validation, and whether it was the best or the last."""
+        state, options = self.state, self.options
+        begin = time.perf_counter() - state.spent
+        history, maximise = state.history, self.task.maximise
+        rate = learning_rate(state.epoch, options, history.val_metric, maximise)
+        for group in state.optimiser.param_groups:
+            group["lr"] = rate
+        steps = shuffled(self.train.members, options, self.tokens, self.seed, state.epoch)
+        self.model.train()
+        for number in range(state.step, len(steps)):
+            self._tell(number, len(steps))
+            due = self._step(steps[number])
+            state.step, state.spent = number + 1, time.perf_counter() - begin
+            if due and state.step < len(steps):
+                self.keeper.save(state, self.fabric)
+        score = self.validation.score()
+        history.lr.append(rate)
+        history.train_loss.append(self._finite() / max(state.count, 1))
+        history.val_loss.append(score.loss)
+        history.val_metric.append(score.metric)
+        history.seconds.append(time.perf_counter() - begin)
+        if history.is_best(maximise):
+            history.best = state.epoch
+            state.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        state.epoch, state.step, state.count, state.spent = state.epoch + 1, 0, 0.0, 0.0
+        state.loss.zero_()
+        state.done = self._ends()
+        if self.fabric.broadcast(self.keeper.due() or state.done):
+            self.keeper.save(state, self.fabric)
+        if self.log is not None:
+            self.log(history)
+
+    def _step(self, batches: list[Members]) -> bool:
+        """One step on one or several batches; whether a checkpoint is due."""
+        state, options, fabric = self.state, self.options, self.fabric
+        rows = [self.objective.rows(members, self.train.nodes) for members in batches]
+        count = sum(self.objective.count(some) for some in rows)
+        state.optimiser.zero_grad(set_to_none=False)
+        due = self.keeper.due() and fabric.global_rank == 0
+        extra = torch.tensor([0.0, due], dtype=torch.float64, device=fabric.device)
+        with matmul_precision(MATMUL[options.precision]):
+            for members in batches:
+                extra[0] += self._backward(members, max(count, 1.0))
+            if fabric.world_size > 1:
+                extra = sum_gradients(fabric, self.model, extra)
+                due = bool(extra[1])
+        state.loss += extra[0]
+        state.count += count
+        if due or fabric.device.type == "cpu":  # elsewhere looking at the loss would mean waiting for it
+            self._finite()
+        if options.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), options.clip)
+        state.optimiser.step()
+        return due
+
+    def _backward(self, members: Members, count: float) -> torch.Tensor:
+        """Add the gradients of one batch, or of this process's share of it; the sum of its losses."""
+        own, counted = share(members, self.fabric.global_rank, self.fabric.world_size)
+        for norm in self.norms:
+            norm.counted = counted
+        ready = self._prepared(own)
+        with self.fabric.autocast() if self.options.precision == "bf16" else nullcontext():
+            outputs = self.forward(ready)
+        if self.train.nodes is not None:
+            outputs = outputs[self.train.nodes]
+        loss = self.objective.loss(outputs.to(wide(outputs.dtype)), self.objective.rows(own, self.train.nodes))
+        if not counted:
+            loss = loss * 0
+        self.fabric.backward(loss / count)
+        return loss.detach().double()
+
+    def _prepared(self, members: Members) -> Any:
+        """A batch ready to run; the one graph of a node task is prepared once."""
+        if self.fabric.world_size > 1:
+            with warnings.catch_warnings():  # a share of one graph is not a batch of one graph
+                warnings.filterwarnings("ignore", "a training batch of one graph")
+                return prepare(self.model, self.task.graphs, members)
+        if len(self.task.graphs) > 1:
+            return prepare(self.model, self.task.graphs, members)
+        if self.only is None:
+            self.only = prepare(self.model, self.task.graphs, members)
+        return self.only
+
+    def _finite(self) -> float:
+        """The sum of losses so far, refused if it is no number any more."""
+        value = self.state.loss.item()
+        if not math.isfinite(value):
+            raise OptionError(
+                f"lr: expected a loss that stays finite; it became {value} in epoch {self.state.epoch + 1}. Try less than "
+                f"{self.options.lr:g}, a longer warm-up, or precision fp32."
+            )
+        return value
+
+    def _ends(self) -> bool:
+        """Whether the run is done: all epochs, good enough, no longer improving, or a learning rate below the least."""
+        history, options = self.state.history, self.options
+        epoch, latest = self.state.epoch, history.val_metric[-1]
+        good = options.stop_at is not None and (
+            latest >= options.stop_at if self.task.maximise else latest <= options.stop_at
+        )
+        stale = options.patience is not None and epoch - 1 - history.best >= options.patience
+        rate = learning_rate(epoch, options, history.val_metric, self.task.maximise)
+        low = options.schedule == "plateau" and epoch >= options.warmup and rate < options.min_lr
+        return epoch >= options.epochs or good or stale or low
+
+    def _share_done(self, step: int, steps: int) -> float:
+        return (self.state.epoch + step / steps) / self.options.epochs
+
+    def _tell(self, step: int, steps: int) -> None:
+        """Report where the run is, and how long it will take at the pace since it began or was continued."""
+        if self.report is None:
+            return
+        done, passed = self._share_done(step, steps), time.monotonic() - self.began
+        left = passed * (1 - done) / (done - self.begun_at) if done > self.begun_at else None
+        graphs = len(self.train.members)
+        pace = graphs * self.options.epochs * (done - self.begun_at) / passed if passed > 0 else None
+        text = describe(self.state.history, self.options, self.task.metric, pace, left)
+        self.report(self.state.epoch * steps + step, self.options.epochs * steps, text)

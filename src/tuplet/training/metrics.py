@@ -1,52 +1,53 @@
-"""Predictions for a whole data set, and metrics over all of them at once."""
+"""Metrics over all graphs, nodes or pairs at once, by torchmetrics; never means over batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import math
 
 import torch
-from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
+from torch import Tensor
 
+from tuplet._extras import require
 from tuplet.errors import OptionError
 
-Metric = Callable[[Tensor, Tensor], float]
-"""A number for the outputs and targets of a data set."""
 
-Ready = list[tuple[Any, Tensor]]
-"""Batches that a model can run as they are, each with its targets."""
+def measure(metric: str, outputs: Tensor, targets: Tensor) -> float:
+    """A metric of a whole data set, in float64. NaN where there is nothing to measure.
+
+    Args:
+        metric: "mae" or "mse" (over all targets that are there), "accuracy" (of classes, or of 0/1 targets), "rocauc" or
+            "ap" (of each column that has both a 0 and a 1, then their mean, as OGB has it).
+        outputs: (R, outputs): predictions, logits of classes, or a logit a column.
+        targets: (R,) classes, or (R, outputs) with NaN where a target is missing.
+    """
+    library = require("torchmetrics.functional", "train")
+    outputs, targets = outputs.detach().cpu().double(), targets.detach().cpu()
+    if targets.dim() == 1:
+        if len(targets) == 0:
+            return math.nan
+        counts = library.classification.multiclass_stat_scores(outputs, targets, outputs.shape[1], average="micro")
+        right, _, _, missed, _ = counts.tolist()
+        return float(right / (right + missed))
+    targets = targets.double()
+    if metric in ("rocauc", "ap"):
+        curves = library.classification
+        curve = curves.binary_auroc if metric == "rocauc" else curves.binary_average_precision
+        columns = [_present(x, y) for x, y in zip(outputs.t(), targets.t(), strict=True)]
+        areas = [curve(torch.sigmoid(x), y.long()) for x, y in columns if 0 < y.sum() < len(y)]
+        return float(torch.stack(areas).mean()) if areas else math.nan
+    outputs, targets = _present(outputs, targets)
+    if len(targets) == 0:
+        return math.nan
+    if metric == "accuracy":
+        found = library.classification.binary_stat_scores(torch.sigmoid(outputs), targets.long()).tolist()
+        return float((found[0] + found[2]) / sum(found[:4]))  # true positives and true negatives
+    if metric not in ("mae", "mse"):
+        raise OptionError(f"metric: expected 'mae', 'mse', 'accuracy', 'rocauc' or 'ap'; came {metric!r}")
+    error = library.mean_absolute_error if metric == "mae" else library.mean_squared_error
+    return float(error(outputs, targets))
 
 
-def accuracy(outputs: Tensor, targets: Tensor) -> float:
-    """Share of rows of ``outputs`` (G, classes) whose largest entry stands at the target (G,), in [0, 1]."""
-    return (outputs.argmax(1) == targets).double().mean().item()
-
-
-def ready(model: nn.Module, data: Sequence[Data], batch_size: int) -> Ready:
-    """``data`` in batches, in order, prepared once where the model knows how to."""
-    if not data:
-        raise OptionError("data: expected at least one graph; came none")
-    batches = [Batch.from_data_list(list(data[i : i + batch_size])) for i in range(0, len(data), batch_size)]
-    return [(prepare(model, batch), batch.y) for batch in batches]
-
-
-def prepare(model: nn.Module, batch: Any) -> Any:
-    """What ``model`` runs of a batch: ``model.prepare(batch)``, or the batch where a model has no such step."""
-    return model.prepare(batch) if hasattr(model, "prepare") else batch  # type: ignore[operator]
-
-
-@torch.no_grad()
-def predict(model: nn.Module, batches: Iterable[tuple[Any, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Outputs in evaluation mode and targets, of all batches."""
-    training = model.training
-    model.eval()
-    pairs = [(model(batch), target) for batch, target in batches]
-    model.train(training)
-    outputs = torch.cat([output for output, _ in pairs])
-    return outputs, torch.cat([target for _, target in pairs]).to(outputs.device)
-
-
-def evaluate(model: nn.Module, data: Sequence[Data], metric: Metric, batch_size: int = 32) -> float:
-    """The metric over all graphs of ``data``; the batches are an implementation detail and never averaged."""
-    return metric(*predict(model, ready(model, data, batch_size)))
+def _present(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs and targets where there is a target, as flat tensors."""
+    there = ~targets.isnan()
+    return outputs[there], targets[there]

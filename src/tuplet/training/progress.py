@@ -8,8 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
+import torch
+
 from tuplet._extras import require
 from tuplet.errors import MissingExtraError
+from tuplet.training.options import TrainOptions
+from tuplet.training.state import History
 
 Report = Callable[[int, int, str], None]
 """Told the steps done, the steps in all, and a few words."""
@@ -17,7 +21,7 @@ Report = Callable[[int, int, str], None]
 
 @contextmanager
 def progress_bar(title: str, stream: TextIO | None = None, every: float = 10.0) -> Iterator[Report]:
-    """A report to give to ``fit``: ``with progress_bar("A2^LN") as report: fit(.., progress=report)``.
+    """A report to give to ``fit``: ``with progress_bar("A2^LN") as report: fit(.., report=report)``.
 
     Args:
         title: stands before the bar.
@@ -58,3 +62,47 @@ def _lines(title: str, stream: TextIO, every: float) -> Report:
             print(f"{title}: {text} ({now - begin:.0f} s)", file=stream, flush=True)
 
     return report
+
+
+def describe(
+    history: History, options: TrainOptions, metric: str, pace: float | None = None, left: float | None = None
+) -> str:
+    """Where a run is, in words: epoch, loss, metric, graphs a second, memory, time left.
+
+    Args:
+        history: of the epochs that have ended.
+        options: for the number of epochs.
+        metric: name of the metric.
+        pace: graphs learned from in a second; None for a run that has ended.
+        left: seconds to go, if they can be told.
+    """
+    over = pace is None and left is None and history.epochs > 0
+    parts = [f"epoch {history.epochs + (not over)} of {options.epochs}"]
+    if history.train_loss:
+        parts += [f"loss {history.train_loss[-1]:.3g}", f"val {metric} {history.val_metric[-1]:.4g}"]
+    if pace is not None:
+        parts.append(f"{pace:.0f} graphs/s")
+    parts.append(f"{peak_memory() / 1e9:.1f} GB")
+    if left is not None:
+        parts.append(f"{duration(left)} left")
+    return ", ".join(parts)
+
+
+def peak_memory() -> int:
+    """Most bytes in use so far: on the GPU if there is one in use, else of the process."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated()
+    try:
+        import resource
+    except ImportError:  # Windows does not tell
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3 min, 1 h 20 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

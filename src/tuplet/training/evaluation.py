@@ -1,0 +1,100 @@
+"""Outputs for a whole part of a task, in evaluation mode and full precision, whatever the batches and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from tuplet.training.batches import Held, cut, token_counts
+from tuplet.training.objective import Objective, Part
+from tuplet.training.options import TrainOptions
+from tuplet.training.parallel import matmul_precision
+
+if TYPE_CHECKING:
+    from tuplet.datasets.task import Task
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a model is on one part: the task's metric and the mean loss, NaN for an empty part.
+
+    Args:
+        metric: in the units of the task.
+        loss: what training minimises.
+        outputs: (rows, outputs) as the model gives them.
+    """
+
+    metric: float
+    loss: float
+    outputs: Tensor
+
+
+def evaluate(model: nn.Module, task: Task, part: str = "test", *, fold: int = 0, batch_size: int = 32) -> Score:
+    """Metric, loss and outputs of one part of a task; none of them depends on ``batch_size``."""
+    objective = Objective(task, next(model.parameters()).device)
+    options = TrainOptions(batch_size=batch_size)
+    return Evaluation(model, task.graphs, objective, objective.part(part, fold), options).score()
+
+
+class Evaluation:
+    """A part of a task, cut into batches and ready to be evaluated again and again.
+
+    Args:
+        model: takes graphs of the task.
+        graphs: all graphs of the task.
+        objective: targets, loss and metric.
+        part: what is evaluated.
+        options: ``batch_size`` or ``batch_tokens``.
+        fabric: if there are several processes, each takes its share of the batches.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        graphs: Sequence[Data],
+        objective: Objective,
+        part: Part,
+        options: TrainOptions,
+        fabric: Any = None,
+    ) -> None:
+        self.model, self.objective, self.part, self.fabric = model, objective, part, fabric
+        members = part.members.tolist()
+        tokens = dict(zip(members, token_counts(model, [graphs[member] for member in members]), strict=True))
+        counts = [tokens.get(member, 0) for member in range(len(graphs))]
+        self.rows = objective.rows(members, part.nodes) if members else torch.empty(0, dtype=torch.long)
+        batches = cut(members, options, counts)
+        rank, world = (fabric.global_rank, fabric.world_size) if fabric is not None else (0, 1)
+        sizes = [len(objective.rows(batch, part.nodes)) for batch in batches]
+        starts = [sum(sizes[:number]) for number in range(len(sizes))]
+        self.places = [(starts[i], starts[i] + sizes[i]) for i in range(rank, len(batches), world)]
+        self.held = Held(model, graphs, batches[rank::world], sum(counts))
+
+    @torch.no_grad()
+    def outputs(self) -> Tensor:
+        """(rows, outputs) of the part, the same in every process."""
+        training = self.model.training
+        self.model.eval()
+        parameter = next(self.model.parameters())
+        found = parameter.new_zeros(len(self.rows), self.objective.task.outputs)
+        try:
+            with matmul_precision("highest"), torch.autocast(parameter.device.type, enabled=False):
+                for (start, end), (_, ready) in zip(self.places, self.held, strict=True):
+                    outputs = self.model(ready)
+                    found[start:end] = outputs if self.part.nodes is None else outputs[self.part.nodes]
+        finally:
+            self.model.train(training)
+        if self.fabric is not None and self.fabric.world_size > 1:
+            found = self.fabric.all_reduce(found, reduce_op="sum")
+        return found
+
+    def score(self) -> Score:
+        """Metric and loss over all rows at once."""
+        outputs = self.outputs()
+        count = self.objective.count(self.rows)
+        loss = float(self.objective.loss(outputs, self.rows)) / count if count else float("nan")
+        return Score(self.objective.metric(outputs, self.rows) if count else float("nan"), loss, outputs)

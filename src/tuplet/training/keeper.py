@@ -1,0 +1,75 @@
+"""When the state of a run is saved, and how it is found again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuplet.training.checkpoint import Checkpoints
+from tuplet.training.files import RunError
+from tuplet.training.parallel import every_row
+from tuplet.training.state import State, random_state, restore_random
+
+
+class Keeper:
+    """Saves nothing: what a run without a folder uses."""
+
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return False
+
+    def save(self, state: State, fabric: Any) -> None:
+        """Save the state; called by all processes at the same step."""
+
+    def restore(self, state: State, fabric: Any) -> None:
+        """Bring a new state, and the random numbers, to where the last good checkpoint was; called by all processes."""
+
+
+class FolderKeeper(Keeper):
+    """Saves into a folder, from the first process.
+
+    Args:
+        folder: of the checkpoints.
+        seconds: at least so much time lies between two of them; 0 saves after every step.
+        keep: how many are kept.
+        data: fingerprint of the data; a checkpoint of another data set is refused.
+        rank: of this process.
+        resume: go on from a checkpoint, if there is one.
+    """
+
+    def __init__(self, folder: Path, seconds: float, keep: int, data: str, rank: int, resume: bool) -> None:
+        self.checkpoints = Checkpoints(folder, keep) if rank == 0 else None
+        self.seconds, self.data, self.resume = seconds, data, resume
+        self.saved = time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.saved >= self.seconds
+
+    def save(self, state: State, fabric: Any) -> None:
+        random = {kind: every_row(fabric, value) for kind, value in random_state(fabric.device).items()}
+        if self.checkpoints is not None:
+            states = {f"random/{rank}/{kind}": row for kind, rows in random.items() for rank, row in enumerate(rows)}
+            self.checkpoints.save(state.tensors() | states, state.facts() | {"data": self.data})
+        self.saved = time.monotonic()
+
+    def restore(self, state: State, fabric: Any) -> None:
+        found = self.checkpoints.load() if self.checkpoints is not None and self.resume else None
+        found = fabric.broadcast(found)
+        if found is None:
+            return
+        tensors, facts = found
+        if facts.get("data") != self.data:
+            raise RunError(
+                "checkpoint: expected one of the same data; this run learned from other graphs, targets or splits"
+            )
+        state.restore(tensors, facts)
+        own = f"random/{fabric.global_rank}/"
+        states: Mapping[str, torch.Tensor] = {
+            name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)
+        }
+        if states:  # none for a process that the run did not have before
+            restore_random(states, fabric.device)

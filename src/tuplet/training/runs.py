@@ -1,0 +1,278 @@
+"""From a task and options to a run folder: every seed on every split, each saved as it goes, then all of them together."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from tuplet._extras import require
+from tuplet.errors import MissingExtraError, OptionError
+from tuplet.training.curves import draw
+from tuplet.training.evaluation import Evaluation
+from tuplet.training.files import RunError, locked, make_folder, seal, unseal, write
+from tuplet.training.inputs import fingerprint, narrowed, ready
+from tuplet.training.keeper import FolderKeeper, Keeper
+from tuplet.training.logs import Log
+from tuplet.training.loop import fit
+from tuplet.training.objective import Objective
+from tuplet.training.options import UNBOUND, TrainOptions
+from tuplet.training.parallel import fabric_library, first_of_all, launch, make_fabric
+from tuplet.training.progress import peak_memory, progress_bar
+from tuplet.training.settings import from_yaml, to_yaml
+from tuplet.training.store import TaskInfo, load_model, save_model
+from tuplet.training.summary import Result, Summary, device_name
+
+if TYPE_CHECKING:
+    from tuplet.datasets.task import Task
+
+OPTIONS, METRICS, CURVES, SUMMARY, MODEL, RESULT = (
+    "config.yaml",
+    "metrics.csv",
+    "curves.png",
+    "summary.json",
+    "model",
+    "result.json",
+)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where the parts of a run are.
+
+    Args:
+        root: the run folder, or None for a training that leaves nothing behind.
+    """
+
+    root: Path | None
+
+    def run(self, seed: int, fold: int) -> Path:
+        """The folder of one seed on one split: checkpoints, TensorBoard's events, model, result."""
+        assert self.root is not None
+        return self.root / "runs" / f"seed-{seed}-fold-{fold}"
+
+
+def train(
+    task: Task,
+    options: TrainOptions | None = None,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    show: bool = True,
+) -> Summary:
+    """Train, evaluate and save: one run for each seed and split of the options.
+
+    The run folder holds ``config.yaml`` (all options), ``metrics.csv``, ``curves.png``, ``summary.json``, ``model/`` (of the run
+    with the best validation metric) and ``runs/`` (of each run its checkpoints, model and event files).
+
+    Args:
+        task: graphs, splits and what is asked.
+        options: the settings; if None those of the folder, where a run goes on, else the defaults.
+        out: the run folder; without one nothing is written.
+        resume: go on where a run in this folder was stopped; one that has ended is not run again.
+        show: print how far the run is.
+    """
+    fabric_library()
+    for module in ("torchmetrics", "safetensors", "yaml"):
+        require(module, "train")
+    first = first_of_all()
+    root = None if out is None else make_folder("out", out) if first else Path(out)
+    with locked(root) if root is not None and first else nullcontext():
+        options = _settle(root, options, resume, first)
+        folds = _folds(task, options)
+        with torch.random.fork_rng(devices=[]):
+            model = make_model(task, options, folds[0])
+        task = narrowed(task, folds)
+        fabric, data = make_fabric(options), fingerprint(task)
+        task = ready(task, model, show)
+        summary: Summary = launch(fabric, _train, task, options, folds, Folder(root), resume, show, data)
+        return summary
+
+
+def read_options(folder: str | Path) -> TrainOptions:
+    """The options of a run folder."""
+    path = Path(folder) / OPTIONS
+    if not path.is_file():
+        raise RunError(f"{folder}: expected a run folder with {OPTIONS}; there is none")
+    return from_yaml(path)
+
+
+def make_model(task: Task, options: TrainOptions, fold: int = 0) -> nn.Module:
+    """A new model for a task, with weights from torch's random numbers. What the task says is not overruled silently."""
+    from tuplet import build
+
+    known = task.model_options()
+    given = dict(options.model_options)
+    for key in ("task", "outputs"):
+        if key in given and given[key] != known[key]:
+            raise OptionError(f"model_options: {key} is {known[key]!r} by the task {task.name}; came {given[key]!r}")
+    if options.model == "PNA" and "degrees" not in given:
+        from tuplet.models.baselines import degree_histogram
+
+        given["degrees"] = degree_histogram(task.part("train", fold), directed=task.directed)
+    return build(options.model, **{**known, **given})
+
+
+def _settle(root: Path | None, options: TrainOptions | None, resume: bool, first: bool) -> TrainOptions:
+    """The options in force, written down by the first process; refused if the folder holds another run."""
+    path = None if root is None else root / OPTIONS
+    if not first and options is not None:
+        return options
+    if path is None or not path.exists():
+        options = options or TrainOptions()
+        if path is not None:
+            write(path, to_yaml(options).encode())
+        return options
+    if not resume:
+        raise OptionError(f"out: {str(root)!r} holds a run already; resume it (--resume), or choose another folder")
+    before = from_yaml(path)
+    if options is None:
+        return before
+    for key, value in before.plain().items():
+        if key not in UNBOUND and options.plain()[key] != value:
+            raise OptionError(
+                f"{key}: expected {value!r}, as the run in {str(root)!r} began; came {options.plain()[key]!r}"
+            )
+    return options
+
+
+def _folds(task: Task, options: TrainOptions) -> tuple[int, ...]:
+    folds = options.folds if options.folds is not None else tuple(range(len(task.splits)))
+    for fold in folds:
+        if fold >= len(task.splits):
+            raise OptionError(
+                f"folds: expected numbers 0..{len(task.splits) - 1}, the splits of {task.name}; came {fold}"
+            )
+    return folds
+
+
+def _train(
+    fabric: Any,
+    task: Task,
+    options: TrainOptions,
+    folds: Sequence[int],
+    folder: Folder,
+    resume: bool,
+    show: bool,
+    data: str,
+) -> Summary:
+    """All runs, in every process; the first one writes."""
+    results: list[Result] = []
+    parameters = 0
+    for seed in options.seeds:
+        for fold in folds:
+            result, parameters = _run(fabric, task, options, seed, fold, folder, resume, show, data, results)
+            results.append(result)
+    summary = Summary(
+        task.name,
+        options.model,
+        task.metric,
+        task.maximise,
+        tuple(results),
+        parameters,
+        peak_memory(),
+        device_name(fabric.device),
+        None if folder.root is None else str(folder.root),
+    )
+    if folder.root is not None and fabric.global_rank == 0:
+        _finish(folder, summary)
+    return summary
+
+
+def _run(
+    fabric: Any,
+    task: Task,
+    options: TrainOptions,
+    seed: int,
+    fold: int,
+    folder: Folder,
+    resume: bool,
+    show: bool,
+    data: str,
+    finished: list[Result],
+) -> tuple[Result, int]:
+    """One seed on one split, and how many weights the model has."""
+    first = fabric.global_rank == 0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = make_model(task, options, fold)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    place = None if folder.root is None else folder.run(seed, fold)
+    known = _known(place, data) if place is not None and first and resume else None
+    known = fabric.broadcast(known)
+    if known is not None:
+        return Result.of(known), parameters
+    keeper: Keeper = Keeper()
+    log: Log | None = None
+    if place is not None:
+        keeper = FolderKeeper(
+            place / "checkpoints", options.checkpoint_seconds, options.keep, data, fabric.global_rank, resume
+        )
+        events = place / "events" if options.tensorboard else None
+        log = Log(folder.root / METRICS, finished, seed, fold, events) if first and folder.root is not None else None
+    several = len(options.seeds) > 1 or len(task.splits) > 1
+    title = f"{options.model} on {task.name}" + (f", seed {seed}, fold {fold}" if several else "")
+    with progress_bar(title) if show and first else nullcontext() as report:
+        history = fit(model, task, options, seed=seed, fold=fold, fabric=fabric, keeper=keeper, report=report, log=log)
+    if log is not None:
+        log.close()
+    objective = Objective(task, fabric.device)
+    test = Evaluation(model, task.graphs, objective, objective.part("test", fold), options, fabric).score()
+    result = Result(
+        seed,
+        fold,
+        history.best + 1,
+        history.val_metric[history.best],
+        test.metric,
+        history.epochs,
+        sum(history.seconds),
+        history,
+    )
+    if place is not None and first:
+        facts = {"training": options.plain(), "data": data} | {
+            key: value for key, value in result.plain().items() if key != "history"
+        }
+        save_model(place / MODEL, model, options.model, options.model_options, TaskInfo.of(task), facts)
+        write(place / RESULT, seal({"data": data, "result": result.plain()}))
+    return result, parameters
+
+
+def _known(place: Path, data: str) -> Mapping[str, Any] | None:
+    """The result of a run that has ended, model and all; one that is damaged is made again from the last checkpoint."""
+    if not (place / RESULT).exists():
+        return None
+    try:
+        told = unseal(place / RESULT, "the result of a run")
+        load_model(place / MODEL)
+    except RunError as error:
+        warnings.warn(f"a result is damaged and made again from the last checkpoint. {error}", stacklevel=2)
+        return None
+    if told["data"] != data:
+        raise RunError(f"{place}: expected a run on the same data; it learned from other graphs, targets or splits")
+    result: Mapping[str, Any] = told["result"]
+    return result
+
+
+def _finish(folder: Folder, summary: Summary) -> None:
+    """What all runs come to: table, picture, summary, and the model of the best run."""
+    assert folder.root is not None
+    best = summary.best
+    Log(folder.root / METRICS, summary.results[:-1], summary.results[-1].seed, summary.results[-1].fold, None)(
+        summary.results[-1].history
+    )
+    source = folder.run(best.seed, best.fold) / MODEL
+    target = make_folder("out", folder.root / MODEL)
+    for path in sorted(source.iterdir(), reverse=True):  # weights before config, which vouches for them
+        write(target / path.name, path.read_bytes())
+    try:
+        draw(folder.root / CURVES, summary)
+    except MissingExtraError as error:
+        warnings.warn(f"{CURVES} is left out: {error}", stacklevel=2)
+    write(folder.root / SUMMARY, (json.dumps(summary.plain(), indent=2) + "\n").encode())

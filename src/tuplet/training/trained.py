@@ -1,0 +1,275 @@
+"""A saved model in use: predictions for graphs or molecules, and its metric on a task."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from tuplet.errors import InputError, OptionError, TupletError
+from tuplet.graphs.door import as_data
+from tuplet.training.batches import cut, prepare, token_counts
+from tuplet.training.evaluation import evaluate
+from tuplet.training.files import RunError, write
+from tuplet.training.inputs import narrowed, ready
+from tuplet.training.options import TrainOptions
+from tuplet.training.parallel import matmul_precision
+from tuplet.training.store import CONFIG, TaskInfo, load_model
+
+if TYPE_CHECKING:
+    from tuplet.datasets.task import Task
+
+NO_LABEL = -1
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of some graphs. Failed graphs have one row, of NaN, with an error text.
+
+    Args:
+        outputs: (R, outputs) what the model gives, regression in the units of the targets; a row a graph, node or queried pair.
+        owner: (R,) number of the graph that a row belongs to.
+        errors: for each graph None, or why there is no prediction.
+        task: what the model was trained for.
+    """
+
+    outputs: Tensor
+    owner: Tensor
+    errors: tuple[str | None, ...]
+    task: TaskInfo
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def values(self) -> Tensor:
+        """(R, outputs) numbers to read: targets of a regression, probabilities of classes or of each 0/1 target."""
+        if self.task.kind == "classification":
+            return self.outputs.softmax(1)
+        return self.outputs.sigmoid() if self.task.kind == "binary" else self.outputs
+
+    @property
+    def labels(self) -> Tensor:
+        """(R,) the most probable class; -1 for a failed graph."""
+        if self.task.kind != "classification":
+            raise OptionError(
+                f"labels: expected a model that predicts classes; {self.task.name} is a {self.task.kind} task"
+            )
+        return torch.where(self.outputs.isnan().any(1), NO_LABEL, self.outputs.argmax(1))
+
+    def columns(self) -> list[str]:
+        """Names of the predicted columns."""
+        names = [*self.task.targets] if len(self.task.targets) == self.task.outputs else []
+        if self.task.kind == "classification":
+            return ["predicted", *(f"p_{name}" for name in names or range(self.task.outputs))]
+        return (
+            [f"predicted_{name}" for name in names or range(self.task.outputs)]
+            if self.task.outputs > 1 or names
+            else ["predicted"]
+        )
+
+    def rows(self) -> list[list[Any]]:
+        """Numbers of each row under ``columns``; empty texts where there is none."""
+        found: list[list[Any]] = self.values.tolist()
+        if self.task.kind == "classification":
+            names = self.task.targets if len(self.task.targets) == self.task.outputs else range(self.task.outputs)
+            found = [[names[label], *row] for label, row in zip(self.labels.tolist(), found, strict=True)]
+        bad = self.outputs.isnan().any(1).tolist()
+        return [[""] * len(row) if failed else row for row, failed in zip(found, bad, strict=True)]
+
+
+class Trained:
+    """A model with what it was trained for.
+
+    Args:
+        model: in evaluation mode.
+        task: what it was trained for.
+        config: the content of ``config.json``.
+    """
+
+    def __init__(self, model: nn.Module, task: TaskInfo, config: dict[str, Any]) -> None:
+        self.model, self.task, self.config = model, task, config
+
+    def __repr__(self) -> str:
+        return f"Trained({self.config['model']['name']!r} for {self.task.name!r}: {self.task.level} {self.task.kind})"
+
+    def to(self, device: torch.device | str) -> Trained:
+        """The same, on a device."""
+        self.model.to(device)
+        return self
+
+    def reads_smiles(self) -> bool:
+        """Whether the model's features are those of molecules, so that a text is a SMILES."""
+        from tuplet.graphs.smiles import ATOM_TYPES, BOND_TYPES
+
+        return (self.task.node_types, self.task.edge_types) == (ATOM_TYPES, BOND_TYPES)
+
+    def predict(
+        self,
+        items: Iterable[Any],
+        *,
+        batch_size: int = 32,
+        batch_tokens: int | None = None,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> Predictions:
+        """Predictions for graphs (PyG, networkx, graph6) or molecules (SMILES, where the model was trained on molecules).
+
+        They do not depend on the batches. A graph that cannot be read, or that does not fit, is a row with an error text.
+
+        Args:
+            items: the graphs.
+            batch_size: graphs at once ...
+            batch_tokens: ... or tokens at once.
+            progress: told how far it is (see ``progress_bar``).
+        """
+        if isinstance(items, str | Data) or not isinstance(items, Iterable):
+            raise InputError("items", "a list of graphs or SMILES", f"{type(items).__name__} alone")
+        read = [self._read(item) for item in items]
+        graphs = [item for item in read if isinstance(item, Data)]
+        places = [place for place, item in enumerate(read) if isinstance(item, Data)]
+        options = TrainOptions(batch_size=batch_size, batch_tokens=batch_tokens)
+        found: dict[int, Tensor | str] = {place: item for place, item in enumerate(read) if isinstance(item, str)}
+        tokens = token_counts(self.model, graphs) if batch_tokens is not None else None
+        for batch in cut(range(len(graphs)), options, tokens):
+            for member, rows in zip(batch, self._run(graphs, batch), strict=True):
+                found[places[member]] = rows
+            if progress is not None:
+                progress(len(found), len(read), f"{len(found)} of {len(read)} graphs")
+        return self._gather([found[place] for place in range(len(read))])
+
+    def evaluate(
+        self, task: Task, part: str = "test", *, fold: int | None = None, batch_size: int = 32
+    ) -> dict[str, float]:
+        """Metric, loss and number of rows of one part of a task; by default of the split that the model was trained on.
+
+        Args:
+            task: like the one the model was trained for.
+            part: "train", "val" or "test".
+            fold: number of the split.
+            batch_size: graphs at once; the result does not depend on it.
+        """
+        for field in ("level", "kind", "outputs"):
+            if getattr(task, field) != getattr(self.task, field):
+                expected, came = getattr(self.task, field), getattr(task, field)
+                raise OptionError(
+                    f"task: expected {field} = {expected!r}, as the model was trained; {task.name} has {came!r}"
+                )
+        fold = int(self.config.get("fold", 0)) if fold is None else fold
+        if not 0 <= fold < len(task.splits):
+            raise OptionError(
+                f"fold: expected a number 0..{len(task.splits) - 1}, the splits of {task.name}; came {fold}"
+            )
+        if part not in task.splits[fold] or len(task.splits[fold][part]) == 0:
+            raise OptionError(f"part: expected one of {', '.join(task.splits[fold])} that is not empty; came {part!r}")
+        task = narrowed(replace(task, mean=self.task.mean, std=self.task.std), [fold], [part])
+        task = ready(task, self.model)
+        score = evaluate(self.model, task, part, fold=fold, batch_size=batch_size)
+        return {self.task.metric: score.metric, "loss": score.loss, "rows": float(len(score.outputs))}
+
+    def _read(self, item: Any) -> Data | str:
+        """A graph, or why there is none."""
+        try:
+            if isinstance(item, str) and self.reads_smiles():
+                from tuplet.graphs.smiles import from_smiles
+
+                return from_smiles(item)
+            graph = as_data(item)
+        except TupletError as error:
+            if isinstance(error, ImportError):
+                raise
+            return str(error)
+        return graph if isinstance(graph, Data) else f"items: expected one graph; came {type(item).__name__}."
+
+    @torch.no_grad()
+    def _run(self, graphs: Sequence[Data], members: Sequence[int]) -> list[Tensor | str]:
+        """Rows of each graph of a batch; if the batch fails, graph by graph, so that one bad graph spoils no other."""
+        self.model.eval()
+        device = next(self.model.parameters()).device
+        try:
+            with matmul_precision("highest"), torch.autocast(device.type, enabled=False):
+                outputs = self.model(prepare(self.model, graphs, members))
+        except (TupletError, torch.OutOfMemoryError) as error:
+            if len(members) == 1:
+                return [str(error)]
+            return [rows for member in members for rows in self._run(graphs, [member])]
+        return list(self.task.natural(outputs).cpu().split([self._count(graphs[member]) for member in members]))
+
+    def _count(self, graph: Data) -> int:
+        if self.task.level == "node":
+            return int(graph.num_nodes or 0)
+        return int(graph.edge_label_index.shape[1]) if self.task.level == "edge" else 1
+
+    def _gather(self, found: Sequence[Tensor | str]) -> Predictions:
+        missing = torch.full((1, self.task.outputs), torch.nan, dtype=torch.double)
+        rows = [missing if isinstance(item, str) else item for item in found]
+        owner = torch.arange(len(rows)).repeat_interleave(torch.tensor([len(item) for item in rows], dtype=torch.long))
+        errors = tuple(item if isinstance(item, str) else None for item in found)
+        return Predictions(torch.cat(rows) if rows else missing[:0], owner, errors, self.task)
+
+
+def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
+    """A trained model from a run folder, or from the model folder in it, which can be moved anywhere.
+
+    Args:
+        path: the folder.
+        device: where to put the model.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise RunError(f"{path}: expected the folder of a run or a model; there is none")
+    model, task, config = load_model(folder if (folder / CONFIG).is_file() else folder / "model")
+    return Trained(model.to(device), task, config)
+
+
+def predict_file(
+    run: str | Path,
+    source: str | Path,
+    out: str | Path,
+    *,
+    smiles: str = "smiles",
+    batch_size: int = 32,
+    device: str = "cpu",
+) -> tuple[int, int]:
+    """Predict for a table of SMILES or a file of graphs, and write a CSV table; how many graphs, and how many failed.
+
+    The columns of a table are kept; predicted columns and ``error`` come after them. A file of graphs gives their number (and
+    at node or edge level the number of the row in its graph).
+
+    Args:
+        run: a run folder or a model folder.
+        source: a .csv or .tsv file with a column of SMILES, or a file of graphs as for ``tuplet.graphs.files.read_graphs``.
+        out: the table to write.
+        smiles: name of the column.
+        batch_size: graphs at once.
+        device: where the model runs.
+    """
+    from tuplet.datasets.table import SUFFIXES, read_table
+    from tuplet.graphs.files import read_graphs
+
+    trained = load(run, device)
+    if str(source).lower().endswith(SUFFIXES):
+        if not trained.reads_smiles():
+            raise InputError(str(source), f"graphs, since {trained.task.name} was not trained on SMILES", "a table")
+        table = read_table(source)
+        place = table.column(smiles, "smiles")
+        items: list[Any] = [cells[place] for _, cells in table.rows]
+        header, left = table.header, [cells for _, cells in table.rows]
+    else:
+        items = list(read_graphs(str(source)))
+        header, left = ["graph"], [[str(number)] for number in range(len(items))]
+    told = trained.predict(items, batch_size=batch_size)
+    rows = [
+        [*left[owner], *row, told.errors[owner] or ""]
+        for owner, row in zip(told.owner.tolist(), told.rows(), strict=True)
+    ]
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([[*header, *told.columns(), "error"], *rows])
+    write(Path(out), buffer.getvalue().encode())
+    return len(items), sum(error is not None for error in told.errors)
