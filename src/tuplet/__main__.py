@@ -1,7 +1,8 @@
-"""``python -m tuplet``: the ``tuplet`` command."""
+"""``python -m tuplet``, for where the command is not on the path."""
 
 import sys
 
 from tuplet.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

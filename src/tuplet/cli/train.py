@@ -32,7 +32,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="run folder or model folder")
     _add_data(parser, "as for train; the data set of the run if not given", optional=True)
     parser.add_argument("--part", default="test", choices=["train", "val", "test"], help="(%(default)s)")
-    parser.add_argument("--fold", type=int, default=0, help="number of the split (%(default)s)")
+    parser.add_argument("--fold", type=int, help="number of the split; the one the model was trained on if not given")
     parser.add_argument("--batch-size", type=int, default=32, help="graphs at once (%(default)s)")
 
 
@@ -72,6 +72,16 @@ def load_task(source: str, arguments: argparse.Namespace) -> Any:
     return load(source, data=arguments.data, root=arguments.root, **options)
 
 
+def source_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was trained on, so that ``tuplet evaluate RUN`` finds it again."""
+    path = Path(arguments.source)
+    named = {"name": str(path.resolve()) if path.is_file() else arguments.source}
+    said = {
+        name: getattr(arguments, name) for name in ("smiles", "targets", "split", "invalid", "labels", "task_option")
+    }
+    return {**named, **{name: value for name, value in said.items() if value}}
+
+
 def run_train(arguments: argparse.Namespace) -> int:
     from tuplet.datasets import CATALOGUE
     from tuplet.training import resolve, train
@@ -89,20 +99,35 @@ def run_train(arguments: argparse.Namespace) -> int:
         settings=arguments.set,
     )
     task = load_task(arguments.source, arguments)
-    print(train(task, options, arguments.out, resume=arguments.resume))
+    print(train(task, options, arguments.out, resume=arguments.resume, source=source_of(arguments)))
     print(f"run folder: {arguments.out}")
     return 0
 
 
 def run_evaluate(arguments: argparse.Namespace) -> int:
-    from tuplet.training import evaluate, load
+    from tuplet.training import load
 
     trained = load(arguments.run_folder)
-    source = arguments.source or trained.task.name
+    source = arguments.source or trained.config.get("source", {}).get("name")
+    if not source:
+        raise OptionError(
+            f"DATA: {arguments.run_folder} does not say what it was trained on; name a data set or a file"
+        )
+    if arguments.source is None:
+        for name, value in trained.config["source"].items():
+            if name != "name" and getattr(arguments, name) in (None, []):
+                setattr(arguments, name, value)
     task = load_task(source, arguments)
-    score = evaluate(trained.model, task, arguments.part, fold=arguments.fold, batch_size=arguments.batch_size)
-    print(f"{arguments.part} {task.metric} of {trained.config['model']['name']} on {task.name}: {score.metric:.6g}")
-    print(f"{arguments.part} loss ({task.loss}): {score.loss:.6g}")
+    score = trained.evaluate(task, arguments.part, fold=arguments.fold, batch_size=arguments.batch_size)
+    where = (
+        ""
+        if len(task.splits) == 1
+        else f", split {trained.config.get('fold', 0) if arguments.fold is None else arguments.fold}"
+    )
+    print(
+        f"{arguments.part} {task.metric} of {trained.config['model']['name']} on {task.name}{where}: {score[task.metric]:.6g}"
+    )
+    print(f"{arguments.part} loss ({task.loss}): {score['loss']:.6g}")
     return 0
 
 

@@ -115,7 +115,8 @@ class _Workers:
 
     def _process(self) -> subprocess.Popen[str]:
         if not hasattr(self.local, "process"):
-            paths = os.pathsep.join(path for path in sys.path if path)
+            # tuplet where it is, and nothing of the script's own folder, whose files may be called like modules of Python
+            paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
             environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
             process = subprocess.Popen(
                 [sys.executable, "-c", "from tuplet.datasets.parallel import serve; serve()"],

@@ -53,7 +53,10 @@ class Table:
 
 
 def read_table(path: str | Path) -> Table:
-    """All rows of a CSV or TSV file, packed with gzip or not; UTF-8, with or without a byte order mark. Empty lines are skipped."""
+    """All rows of a CSV or TSV file, packed with gzip or not; UTF-8, with or without a byte order mark.
+
+    Empty lines are skipped, except where they are cells: inside a table of one column.
+    """
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -66,6 +69,15 @@ def read_table(path: str | Path) -> Table:
     except csv.Error as error:
         raise InputError(str(path), "a table with its quotes closed", str(error)) from error
     numbered = [(row, cells) for row, cells in enumerate(records, start=1) if any(cell.strip() for cell in cells)]
+    if numbered:
+        # a row of empty cells is a row, and in a table of one column so is an empty line before the last row
+        first, last = numbered[0][0], numbered[-1][0]
+        single = len(numbered[0][1]) == 1
+        numbered = [
+            (row, cells or [""])
+            for row, cells in enumerate(records, start=1)
+            if first <= row and (any(cell.strip() for cell in cells) or len(cells) > 1 or (single and row < last))
+        ]
     if not numbered:
         raise InputError(str(path), "a header and at least one row", "an empty file")
     header = [cell.strip() for cell in numbered[0][1]]
@@ -134,6 +146,11 @@ def load_table(
     parts = _split(table, kept, found, read.scaffolds, split, seed, fractions)
     if not len(parts["train"]):
         raise InputError("split", "at least one molecule to train on", f"none with split={split!r}")
+    for part, share in (("val", fractions[1]), ("test", fractions[2])):
+        if share and not len(parts[part]):
+            warnings.warn(
+                f"{table.path}: split={split!r} leaves no molecule for {part}: its metric is undefined", stacklevel=4
+            )
     mean, std = found.moments(parts["train"]) if standardise else (None, None)
     chosen_loss, chosen_metric = found.usual(loss, metric)
     assert read.graphs is not None

@@ -5,13 +5,15 @@ from tuplet.training.evaluation import Score, evaluate
 from tuplet.training.files import RunError
 from tuplet.training.loop import fit
 from tuplet.training.options import TrainOptions
+from tuplet.training.predictions import Predictions
 from tuplet.training.presets import preset, presets, resolve
 from tuplet.training.progress import progress_bar
 from tuplet.training.runs import read_options, train
 from tuplet.training.schedule import learning_rate
+from tuplet.training.settings import add_arguments, given
 from tuplet.training.state import History
 from tuplet.training.summary import Result, Summary
-from tuplet.training.trained import Predictions, Trained, load, predict_file
+from tuplet.training.trained import Trained, load, predict_file
 
 __all__ = [
     "GraphClassifier",
@@ -24,8 +26,10 @@ __all__ = [
     "Summary",
     "TrainOptions",
     "Trained",
+    "add_arguments",
     "evaluate",
     "fit",
+    "given",
     "learning_rate",
     "load",
     "predict_file",

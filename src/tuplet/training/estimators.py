@@ -17,10 +17,11 @@ from tuplet.errors import InputError, OptionError
 from tuplet.training.inputs import ready
 from tuplet.training.loop import fit
 from tuplet.training.options import TrainOptions
+from tuplet.training.predictions import Predictions
 from tuplet.training.progress import progress_bar
 from tuplet.training.runs import make_model
 from tuplet.training.store import TaskInfo, model_options
-from tuplet.training.trained import Predictions, Trained
+from tuplet.training.trained import Trained
 
 
 class GraphEstimator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -70,8 +71,8 @@ class Evaluation:
         batches = cut(members, options, counts)
         rank, world = (fabric.global_rank, fabric.world_size) if fabric is not None else (0, 1)
         sizes = [len(objective.rows(batch, part.nodes)) for batch in batches]
-        starts = [sum(sizes[:number]) for number in range(len(sizes))]
-        self.places = [(starts[i], starts[i] + sizes[i]) for i in range(rank, len(batches), world)]
+        ends = list(accumulate(sizes))
+        self.places = [(ends[i] - sizes[i], ends[i]) for i in range(rank, len(batches), world)]
         self.held = Held(model, graphs, batches[rank::world], sum(counts))
 
     @torch.no_grad()

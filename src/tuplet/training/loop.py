@@ -37,6 +37,7 @@ def fit(
     seed: int = 0,
     fold: int = 0,
     fabric: Any = None,
+    objective: Objective | None = None,
     keeper: Keeper | None = None,
     report: Report | None = None,
     log: Callable[[History], None] | None = None,
@@ -50,11 +51,14 @@ def fit(
         seed: of the order of graphs and of dropout.
         fold: number of the split.
         fabric: of the processes; made from the options if None.
+        objective: targets, loss and metric of the task, if they have been gathered before.
         keeper: saves the state now and then, and knows where to go on.
         report: told at every step how far the run is (see ``progress_bar``).
         log: told the history after every epoch, and once at the beginning.
     """
-    return Loop(model, task, options, seed, fold, fabric or make_fabric(options), keeper or Keeper(), report, log).run()
+    fabric = fabric or make_fabric(options)
+    objective = objective or Objective(task, fabric.device)
+    return Loop(model, objective, options, seed, fold, fabric, keeper or Keeper(), report, log).run()
 
 
 class Loop:
@@ -63,7 +67,7 @@ class Loop:
     def __init__(
         self,
         model: nn.Module,
-        task: Task,
+        objective: Objective,
         options: TrainOptions,
         seed: int,
         fold: int,
@@ -72,12 +76,12 @@ class Loop:
         report: Report | None,
         log: Callable[[History], None] | None,
     ) -> None:
-        self.task, self.options, self.seed, self.fabric = task, options, seed, fabric
+        task = objective.task
+        self.task, self.objective, self.options, self.seed, self.fabric = task, objective, options, seed, fabric
         self.keeper, self.report, self.log = keeper, report, log
         self.model = model.to(fabric.device)
         if options.precision == "fp64":
             self.model.double()
-        self.objective = Objective(task, fabric.device)
         self.train = self.objective.part("train", fold)
         if len(self.train.members) == 0:
             raise OptionError(f"train: expected at least one graph to learn from in split {fold}; came none")
@@ -93,7 +97,7 @@ class Loop:
         optimiser = torch.optim.AdamW(model.parameters(), options.lr, weight_decay=options.weight_decay)
         self.state = State(model, optimiser, loss=torch.zeros((), dtype=torch.float64, device=fabric.device))
         self.only: Any = None
-        self.began, self.begun_at = time.monotonic(), 0.0
+        self.began: tuple[float, float] | None = None
 
     def run(self) -> History:
         """Epoch after epoch until the run is done; then the best weights."""
@@ -104,13 +108,12 @@ class Loop:
             self.keeper.restore(state, self.fabric)
             for parameter in self.model.parameters():  # a weight that a batch does not use has the gradient 0, not none
                 parameter.grad = torch.zeros_like(parameter)
-            self.begun_at = self._share_done(state.step, 1)
             if self.log is not None:
                 self.log(state.history)
             while not state.done:
                 self._epoch()
         if self.report is not None:
-            self.report(1, 1, describe(state.history, options, self.task.metric, None, None))
+            self.report(1, 1, describe(state.history, options, self.task.metric, over=True))
         self.model.load_state_dict(state.best)
         self.model.eval()
         return state.history
@@ -221,16 +224,15 @@ class Loop:
         low = options.schedule == "plateau" and epoch >= options.warmup and rate < options.min_lr
         return epoch >= options.epochs or good or stale or low
 
-    def _share_done(self, step: int, steps: int) -> float:
-        return (self.state.epoch + step / steps) / self.options.epochs
-
     def _tell(self, step: int, steps: int) -> None:
         """Report where the run is, and how long it will take at the pace since it began or was continued."""
         if self.report is None:
             return
-        done, passed = self._share_done(step, steps), time.monotonic() - self.began
-        left = passed * (1 - done) / (done - self.begun_at) if done > self.begun_at else None
-        graphs = len(self.train.members)
-        pace = graphs * self.options.epochs * (done - self.begun_at) / passed if passed > 0 else None
+        done = (self.state.epoch + step / steps) / self.options.epochs
+        if self.began is None:
+            self.began = time.monotonic(), done
+        passed, gained = time.monotonic() - self.began[0], done - self.began[1]
+        left = passed * (1 - done) / gained if gained > 0 else None
+        pace = len(self.train.members) * self.options.epochs * gained / passed if gained > 0 else None
         text = describe(self.state.history, self.options, self.task.metric, pace, left)
         self.report(self.state.epoch * steps + step, self.options.epochs * steps, text)

@@ -22,7 +22,7 @@ from tuplet.errors import InputError, MissingExtraError, OptionError, TupletErro
 from tuplet.training import files
 from tuplet.training.options import TrainOptions
 
-for _room in ("lightning_fabric", "lightning.fabric"):  # that processes begin is no news
+for _room in ("lightning_fabric", "lightning.fabric", "lightning.pytorch"):  # that processes begin is no news
     for _name in ("distributed", "rank_zero"):
         logging.getLogger(f"{_room}.utilities.{_name}").setLevel(logging.WARNING)
 
@@ -32,9 +32,12 @@ MATMUL = {"fp32": "highest", "fp64": "highest", "tf32": "high", "bf16": "high"}
 def fabric_library() -> ModuleType:
     """Lightning's Fabric, from the package of that name or from the whole of Lightning."""
     try:
-        return require("lightning.fabric", "train")
-    except MissingExtraError:
         return require("lightning_fabric", "train")
+    except MissingExtraError as error:
+        try:
+            return require("lightning.fabric", "train")
+        except MissingExtraError:
+            raise error from None
 
 
 def make_fabric(options: TrainOptions) -> Any:

@@ -65,7 +65,12 @@ def _lines(title: str, stream: TextIO, every: float) -> Report:
 
 
 def describe(
-    history: History, options: TrainOptions, metric: str, pace: float | None = None, left: float | None = None
+    history: History,
+    options: TrainOptions,
+    metric: str,
+    pace: float | None = None,
+    left: float | None = None,
+    over: bool = False,
 ) -> str:
     """Where a run is, in words: epoch, loss, metric, graphs a second, memory, time left.
 
@@ -73,10 +78,10 @@ def describe(
         history: of the epochs that have ended.
         options: for the number of epochs.
         metric: name of the metric.
-        pace: graphs learned from in a second; None for a run that has ended.
+        pace: graphs learned from in a second, if it can be told.
         left: seconds to go, if they can be told.
+        over: whether the run has ended.
     """
-    over = pace is None and left is None and history.epochs > 0
     parts = [f"epoch {history.epochs + (not over)} of {options.epochs}"]
     if history.train_loss:
         parts += [f"loss {history.train_loss[-1]:.3g}", f"val {metric} {history.val_metric[-1]:.4g}"]

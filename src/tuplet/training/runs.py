@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,30 +33,35 @@ from tuplet.training.summary import Result, Summary, device_name
 if TYPE_CHECKING:
     from tuplet.datasets.task import Task
 
-OPTIONS, METRICS, CURVES, SUMMARY, MODEL, RESULT = (
-    "config.yaml",
-    "metrics.csv",
-    "curves.png",
-    "summary.json",
-    "model",
-    "result.json",
-)
+OPTIONS, METRICS, CURVES, SUMMARY = "config.yaml", "metrics.csv", "curves.png", "summary.json"
+MODEL, RESULT = "model", "result.json"
 
 
 @dataclass(frozen=True)
-class Folder:
-    """Where the parts of a run are.
+class Plan:
+    """What is to be done, the same in every process.
 
     Args:
+        options: the settings.
+        folds: numbers of the splits.
+        data: fingerprint of the task.
         root: the run folder, or None for a training that leaves nothing behind.
+        resume: whether to go on from what is there.
+        show: whether to print how far a run is.
+        source: how the task was loaded, kept with the model.
     """
 
-    root: Path | None
+    options: TrainOptions
+    folds: tuple[int, ...]
+    data: str
+    root: Path | None = None
+    resume: bool = False
+    show: bool = True
+    source: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(self, seed: int, fold: int) -> Path:
+    def place(self, seed: int, fold: int) -> Path | None:
         """The folder of one seed on one split: checkpoints, TensorBoard's events, model, result."""
-        assert self.root is not None
-        return self.root / "runs" / f"seed-{seed}-fold-{fold}"
+        return None if self.root is None else self.root / "runs" / f"seed-{seed}-fold-{fold}"
 
 
 def train(
@@ -66,6 +71,7 @@ def train(
     *,
     resume: bool = False,
     show: bool = True,
+    source: Mapping[str, Any] | None = None,
 ) -> Summary:
     """Train, evaluate and save: one run for each seed and split of the options.
 
@@ -78,6 +84,7 @@ def train(
         out: the run folder; without one nothing is written.
         resume: go on where a run in this folder was stopped; one that has ended is not run again.
         show: print how far the run is.
+        source: how the task can be loaded again; kept in the model's ``config.json``.
     """
     fabric_library()
     for module in ("torchmetrics", "safetensors", "yaml"):
@@ -89,10 +96,12 @@ def train(
         folds = _folds(task, options)
         with torch.random.fork_rng(devices=[]):
             model = make_model(task, options, folds[0])
+        fabric = make_fabric(options)
         task = narrowed(task, folds)
-        fabric, data = make_fabric(options), fingerprint(task)
-        task = ready(task, model, show)
-        summary: Summary = launch(fabric, _train, task, options, folds, Folder(root), resume, show, data)
+        plan = Plan(options, folds, fingerprint(task), root, resume, show, source or {})
+        if root is not None and first:  # from here on the folder is taken
+            write(root / OPTIONS, to_yaml(options).encode())
+        summary: Summary = launch(fabric, _train, ready(task, model, show), plan)
         return summary
 
 
@@ -121,18 +130,12 @@ def make_model(task: Task, options: TrainOptions, fold: int = 0) -> nn.Module:
 
 
 def _settle(root: Path | None, options: TrainOptions | None, resume: bool, first: bool) -> TrainOptions:
-    """The options in force, written down by the first process; refused if the folder holds another run."""
-    path = None if root is None else root / OPTIONS
-    if not first and options is not None:
-        return options
-    if path is None or not path.exists():
-        options = options or TrainOptions()
-        if path is not None:
-            write(path, to_yaml(options).encode())
-        return options
+    """The options in force; refused if the folder holds another run."""
+    if root is None or not (root / OPTIONS).exists() or (not first and options is not None):
+        return options or TrainOptions()
     if not resume:
         raise OptionError(f"out: {str(root)!r} holds a run already; resume it (--resume), or choose another folder")
-    before = from_yaml(path)
+    before = from_yaml(root / OPTIONS)
     if options is None:
         return before
     for key, value in before.plain().items():
@@ -153,95 +156,92 @@ def _folds(task: Task, options: TrainOptions) -> tuple[int, ...]:
     return folds
 
 
-def _train(
-    fabric: Any,
-    task: Task,
-    options: TrainOptions,
-    folds: Sequence[int],
-    folder: Folder,
-    resume: bool,
-    show: bool,
-    data: str,
-) -> Summary:
+def _train(fabric: Any, task: Task, plan: Plan) -> Summary:
     """All runs, in every process; the first one writes."""
+    objective = Objective(task, fabric.device)
     results: list[Result] = []
     parameters = 0
-    for seed in options.seeds:
-        for fold in folds:
-            result, parameters = _run(fabric, task, options, seed, fold, folder, resume, show, data, results)
+    for seed in plan.options.seeds:
+        for fold in plan.folds:
+            result, parameters = _run(fabric, objective, plan, seed, fold, results)
             results.append(result)
     summary = Summary(
-        task.name,
-        options.model,
-        task.metric,
-        task.maximise,
-        tuple(results),
-        parameters,
-        peak_memory(),
-        device_name(fabric.device),
-        None if folder.root is None else str(folder.root),
+        task=task.name,
+        model=plan.options.model,
+        metric=task.metric,
+        maximise=task.maximise,
+        results=tuple(results),
+        parameters=parameters,
+        peak_memory=peak_memory(),
+        device=device_name(fabric.device),
+        folder=None if plan.root is None else str(plan.root),
     )
-    if folder.root is not None and fabric.global_rank == 0:
-        _finish(folder, summary)
+    if plan.root is not None and fabric.global_rank == 0:
+        _finish(plan, plan.root, summary)
     return summary
 
 
 def _run(
-    fabric: Any,
-    task: Task,
-    options: TrainOptions,
-    seed: int,
-    fold: int,
-    folder: Folder,
-    resume: bool,
-    show: bool,
-    data: str,
-    finished: list[Result],
+    fabric: Any, objective: Objective, plan: Plan, seed: int, fold: int, finished: Sequence[Result]
 ) -> tuple[Result, int]:
     """One seed on one split, and how many weights the model has."""
-    first = fabric.global_rank == 0
+    task, options, place, first = objective.task, plan.options, plan.place(seed, fold), fabric.global_rank == 0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make_model(task, options, fold)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    place = None if folder.root is None else folder.run(seed, fold)
-    known = _known(place, data) if place is not None and first and resume else None
-    known = fabric.broadcast(known)
+    known = fabric.broadcast(_known(place, plan.data) if place is not None and plan.resume and first else None)
     if known is not None:
         return Result.of(known), parameters
-    keeper: Keeper = Keeper()
-    log: Log | None = None
-    if place is not None:
-        keeper = FolderKeeper(
-            place / "checkpoints", options.checkpoint_seconds, options.keep, data, fabric.global_rank, resume
-        )
-        events = place / "events" if options.tensorboard else None
-        log = Log(folder.root / METRICS, finished, seed, fold, events) if first and folder.root is not None else None
-    several = len(options.seeds) > 1 or len(task.splits) > 1
+    keeper, log = _keeper_and_log(fabric, plan, seed, fold, finished)
+    several = len(options.seeds) > 1 or len(plan.folds) > 1
     title = f"{options.model} on {task.name}" + (f", seed {seed}, fold {fold}" if several else "")
-    with progress_bar(title) if show and first else nullcontext() as report:
-        history = fit(model, task, options, seed=seed, fold=fold, fabric=fabric, keeper=keeper, report=report, log=log)
+    with progress_bar(title) if plan.show and first else nullcontext() as report:
+        history = fit(
+            model,
+            task,
+            options,
+            seed=seed,
+            fold=fold,
+            fabric=fabric,
+            objective=objective,
+            keeper=keeper,
+            report=report,
+            log=log,
+        )
     if log is not None:
         log.close()
-    objective = Objective(task, fabric.device)
     test = Evaluation(model, task.graphs, objective, objective.part("test", fold), options, fabric).score()
     result = Result(
-        seed,
-        fold,
-        history.best + 1,
-        history.val_metric[history.best],
-        test.metric,
-        history.epochs,
-        sum(history.seconds),
-        history,
+        seed=seed,
+        fold=fold,
+        best_epoch=history.best + 1,
+        val=history.val_metric[history.best],
+        test=test.metric,
+        epochs=history.epochs,
+        seconds=sum(history.seconds),
+        history=history,
     )
     if place is not None and first:
-        facts = {"training": options.plain(), "data": data} | {
-            key: value for key, value in result.plain().items() if key != "history"
-        }
+        facts = {key: value for key, value in result.plain().items() if key != "history"}
+        facts |= {"training": options.plain(), "data": plan.data, "source": dict(plan.source)}
         save_model(place / MODEL, model, options.model, options.model_options, TaskInfo.of(task), facts)
-        write(place / RESULT, seal({"data": data, "result": result.plain()}))
+        write(place / RESULT, seal({"data": plan.data, "result": result.plain()}))
     return result, parameters
+
+
+def _keeper_and_log(
+    fabric: Any, plan: Plan, seed: int, fold: int, finished: Sequence[Result]
+) -> tuple[Keeper, Log | None]:
+    """What saves the state of a run, and what writes down its history; neither does anything without a folder."""
+    place, options = plan.place(seed, fold), plan.options
+    if plan.root is None or place is None:
+        return Keeper(), None
+    keeper = FolderKeeper(
+        place / "checkpoints", options.checkpoint_seconds, options.keep, plan.data, fabric.global_rank, plan.resume
+    )
+    events = place / "events" if options.tensorboard else None
+    return keeper, Log(plan.root / METRICS, finished, seed, fold, events) if fabric.global_rank == 0 else None
 
 
 def _known(place: Path, data: str) -> Mapping[str, Any] | None:
@@ -260,19 +260,17 @@ def _known(place: Path, data: str) -> Mapping[str, Any] | None:
     return result
 
 
-def _finish(folder: Folder, summary: Summary) -> None:
+def _finish(plan: Plan, root: Path, summary: Summary) -> None:
     """What all runs come to: table, picture, summary, and the model of the best run."""
-    assert folder.root is not None
-    best = summary.best
-    Log(folder.root / METRICS, summary.results[:-1], summary.results[-1].seed, summary.results[-1].fold, None)(
-        summary.results[-1].history
-    )
-    source = folder.run(best.seed, best.fold) / MODEL
-    target = make_folder("out", folder.root / MODEL)
-    for path in sorted(source.iterdir(), reverse=True):  # weights before config, which vouches for them
+    *before, last = summary.results
+    Log(root / METRICS, before, last.seed, last.fold, None)(last.history)
+    best = plan.place(summary.best.seed, summary.best.fold)
+    assert best is not None
+    target = make_folder("out", root / MODEL)
+    for path in sorted((best / MODEL).iterdir(), reverse=True):  # weights before config, which vouches for them
         write(target / path.name, path.read_bytes())
     try:
-        draw(folder.root / CURVES, summary)
+        draw(root / CURVES, summary)
     except MissingExtraError as error:
         warnings.warn(f"{CURVES} is left out: {error}", stacklevel=2)
-    write(folder.root / SUMMARY, (json.dumps(summary.plain(), indent=2) + "\n").encode())
+    write(root / SUMMARY, (json.dumps(summary.plain(), indent=2) + "\n").encode())

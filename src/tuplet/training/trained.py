@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,68 +21,11 @@ from tuplet.training.files import RunError, write
 from tuplet.training.inputs import narrowed, ready
 from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import matmul_precision
+from tuplet.training.predictions import Predictions
 from tuplet.training.store import CONFIG, TaskInfo, load_model
 
 if TYPE_CHECKING:
     from tuplet.datasets.task import Task
-
-NO_LABEL = -1
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """What a model says of some graphs. Failed graphs have one row, of NaN, with an error text.
-
-    Args:
-        outputs: (R, outputs) what the model gives, regression in the units of the targets; a row a graph, node or queried pair.
-        owner: (R,) number of the graph that a row belongs to.
-        errors: for each graph None, or why there is no prediction.
-        task: what the model was trained for.
-    """
-
-    outputs: Tensor
-    owner: Tensor
-    errors: tuple[str | None, ...]
-    task: TaskInfo
-
-    def __len__(self) -> int:
-        return len(self.outputs)
-
-    @property
-    def values(self) -> Tensor:
-        """(R, outputs) numbers to read: targets of a regression, probabilities of classes or of each 0/1 target."""
-        if self.task.kind == "classification":
-            return self.outputs.softmax(1)
-        return self.outputs.sigmoid() if self.task.kind == "binary" else self.outputs
-
-    @property
-    def labels(self) -> Tensor:
-        """(R,) the most probable class; -1 for a failed graph."""
-        if self.task.kind != "classification":
-            raise OptionError(
-                f"labels: expected a model that predicts classes; {self.task.name} is a {self.task.kind} task"
-            )
-        return torch.where(self.outputs.isnan().any(1), NO_LABEL, self.outputs.argmax(1))
-
-    def columns(self) -> list[str]:
-        """Names of the predicted columns."""
-        names = [*self.task.targets] if len(self.task.targets) == self.task.outputs else []
-        if self.task.kind == "classification":
-            return ["predicted", *(f"p_{name}" for name in names or range(self.task.outputs))]
-        return (
-            [f"predicted_{name}" for name in names or range(self.task.outputs)]
-            if self.task.outputs > 1 or names
-            else ["predicted"]
-        )
-
-    def rows(self) -> list[list[Any]]:
-        """Numbers of each row under ``columns``; empty texts where there is none."""
-        found: list[list[Any]] = self.values.tolist()
-        if self.task.kind == "classification":
-            names = self.task.targets if len(self.task.targets) == self.task.outputs else range(self.task.outputs)
-            found = [[names[label], *row] for label, row in zip(self.labels.tolist(), found, strict=True)]
-        bad = self.outputs.isnan().any(1).tolist()
-        return [[""] * len(row) if failed else row for row, failed in zip(found, bad, strict=True)]
 
 
 class Trained:
@@ -265,9 +208,15 @@ def predict_file(
         items = list(read_graphs(str(source)))
         header, left = ["graph"], [[str(number)] for number in range(len(items))]
     told = trained.predict(items, batch_size=batch_size)
+    owners = told.owner.tolist()
+    within: list[list[Any]] = [[] for _ in owners]
+    if trained.task.level != "graph":
+        header = [*header, "row"]
+        first = {owner: place for place, owner in reversed(list(enumerate(owners)))}
+        within = [[place - first[owner]] for place, owner in enumerate(owners)]
     rows = [
-        [*left[owner], *row, told.errors[owner] or ""]
-        for owner, row in zip(told.owner.tolist(), told.rows(), strict=True)
+        [*left[owner], *number, *row, told.errors[owner] or ""]
+        for owner, number, row in zip(owners, within, told.rows(), strict=True)
     ]
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([[*header, *told.columns(), "error"], *rows])
