@@ -84,7 +84,7 @@ def test_precomputed_statistics_give_the_same_output(name, monkeypatch):
     model = build(name, encodings)
     expected = model(GRAPHS)
     data = Precompute(encodings, dtype=torch.float64).many([as_data(graph) for graph in GRAPHS])
-    monkeypatch.setattr("tuplet.models.model.statistics", lambda missing, graph, dtype: {} if not missing else 1 / 0)
+    monkeypatch.setattr("tuplet.models.reading.statistics", lambda missing, graph, dtype: {} if not missing else 1 / 0)
     torch.testing.assert_close(model(Batch.from_data_list(data)), expected)
     torch.testing.assert_close(model(data), expected)
 

@@ -57,17 +57,8 @@ def adjacency_blocks(graph: GraphBatch, directed: bool = False) -> Iterator[tupl
 
     A directed graph keeps its directions with ``directed``; otherwise its underlying undirected graph is taken.
     """
-    row, col = (graph.row, graph.col) if directed else undirected_edges(graph)
+    row, col = (graph.row, graph.col) if directed else graph.undirected_edges()
     return blocks(graph.sizes, row, col)
-
-
-def undirected_edges(graph: GraphBatch) -> tuple[Tensor, Tensor]:
-    """(E,) ends of the edges of the underlying undirected graph, both directions, each once."""
-    if not graph.directed:
-        return graph.row, graph.col
-    n = graph.num_nodes
-    code = torch.cat([graph.row * n + graph.col, graph.col * n + graph.row]).unique()
-    return code // n, code % n
 
 
 def pair_rows(graph: GraphBatch, graphs: Tensor, n: int) -> Tensor:

@@ -19,7 +19,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from tuplet.encodings.base import Encoding, Level, expect_flag, expect_positive, resolve
-from tuplet.encodings.blocks import blocks, return_probabilities, undirected_edges, walk_matrix
+from tuplet.encodings.blocks import blocks, return_probabilities, walk_matrix
 from tuplet.encodings.layers import RowEncoder, SimplexEncoder
 from tuplet.encodings.rings import induced_cycles
 from tuplet.errors import OptionError
@@ -188,7 +188,7 @@ def _ring_incidence(
     edges: list[np.ndarray] = []
     rings: list[np.ndarray] = []
     owners: list[np.ndarray] = []
-    for nodes in induced_cycles(*undirected_edges(graph), graph.num_nodes, lengths):
+    for nodes in induced_cycles(*graph.undirected_edges(), graph.num_nodes, lengths):
         ends = torch.stack([nodes, nodes.roll(-1, dims=1)], dim=2).sort(dim=2).values  # (R, L, 2)
         edges.append(complex_.find(ends.flatten(0, 1)).cpu().numpy())
         rings.append(sum(map(len, owners)) + np.repeat(np.arange(len(nodes)), nodes.shape[1]))

@@ -108,6 +108,20 @@ class GraphBatch:
         found = torch.searchsorted(self._codes, wanted).clamp_(max=self.num_edges - 1)
         return torch.where(self._codes[found] == wanted, found, -1)
 
+    def pair_number(self, u: Tensor, v: Tensor) -> Tensor:
+        """Number of (u, v) among all ordered pairs of the batch, graph after graph and row-major, as all 2-tuples are numbered."""
+        start = offsets(tuple(n * n for n in self.sizes), self.device)
+        owner = self.graph_of_node[u]
+        first = self.ptr[owner]
+        return start[owner] + (u - first) * self.n[owner] + v - first
+
+    def undirected_edges(self) -> tuple[Tensor, Tensor]:
+        """Sources and targets of the underlying undirected graph: both directions of every edge, each once, sorted."""
+        if not self.directed:
+            return self.row, self.col
+        code = torch.cat([self._codes, self.col * self.num_nodes + self.row]).unique()
+        return code // self.num_nodes, code % self.num_nodes
+
     def degrees(self) -> Tensor:
         """(N, 1) degrees, or (N, 2) out- and in-degrees when directed; self loops not counted."""
         out = self.rowptr[1:] - self.rowptr[:-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.attention import FavorFeatures, resolve_backend
-from tuplet.encodings import statistics
 from tuplet.errors import InputError, OptionError
-from tuplet.graphs import GraphBatch, read
+from tuplet.graphs import GraphBatch
 from tuplet.models.attention import TokenAttention
 from tuplet.models.block import Block, make_norm
 from tuplet.models.config import ModelConfig
@@ -23,6 +21,7 @@ from tuplet.models.encoded import EncodingTable, pair_width
 from tuplet.models.explain import Explanation, explain_layer
 from tuplet.models.pooling import Head, NodePooling, SimplexPooling, pool
 from tuplet.models.prepare import Prepared, draw_sample, layout_key, make_patterns, make_tokens, pools_to_nodes, prepare
+from tuplet.models.reading import read_for, with_statistics
 from tuplet.tokens import NodeEmbedding, PairTable, SimplexEmbedding, Tokens, TupleEmbedding
 from tuplet.tokens.features import FIRST_EDGE
 from tuplet.tokens.sampling import LIMIT
@@ -90,38 +89,13 @@ class Transformer(nn.Module):
     def read(self, batch: Any) -> GraphBatch:
         """Check a batch against what the model was built for, on the model's device, and draw its sample."""
         config, parameter = self.config, next(self.parameters())
-        graph = read(batch, undirected=config.undirected, directed=config.directed, device=parameter.device)
-        edges = graph.num_edges + int((graph.loop >= 0).sum())
-        for features, values, rows in (
-            (config.node_features, graph.x, graph.num_nodes),
-            (config.edge_features, graph.edge_attr, edges),
-        ):
-            features.check(values, rows, parameter.dtype)
-            if features.columns == 0 and values is not None:
-                option = "node" if features.field == "x" else "edge"
-                warnings.warn(
-                    f"{features.field} is ignored: the model was built without {option}_types or {option}_dim",
-                    stacklevel=4,
-                )
+        graph = read_for(config, batch, parameter.device, parameter.dtype, stacklevel=4)
         if config.encodings:
-            graph = self._with_statistics(graph, parameter.dtype)
+            graph = with_statistics(config.encodings, graph, parameter.dtype)
         limit = LIMIT
         if config.check_memory:
             limit = most_tokens(config, self.patterns, parameter.element_size(), parameter.device)
         return draw_sample(config, graph, limit)
-
-    def _with_statistics(self, graph: GraphBatch, dtype: torch.dtype) -> GraphBatch:
-        """The batch with the raw statistics of the model's encodings, computed now unless it came with them."""
-        known = dict(graph.statistics or {})
-        missing = [e for e in self.config.encodings if not known.keys() >= set(e.fields)]
-        known |= statistics(missing, graph, dtype)
-        wanted = {field for encoding in self.config.encodings for field in encoding.fields}
-        kept = {
-            key: rows.to(dtype) if rows.is_floating_point() else rows for key, rows in known.items() if key in wanted
-        }
-        for encoding in self.config.encodings:
-            encoding.check(kept, graph)
-        return replace(graph, statistics=kept)
 
     def prepare(self, batch: Any) -> Prepared:
         """Check a batch, predict its memory, and build its tokens and layouts."""

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tuplet.errors import InputError
 from tuplet.graphs import GraphBatch
 from tuplet.models.attention import Group, Layouts
 from tuplet.models.config import ModelConfig
 from tuplet.models.cross import CrossIndex
 from tuplet.models.encoded import pair_width
 from tuplet.models.pooling import Incidence, Prefixes
+from tuplet.models.reading import edge_simplices, queried_pairs
 from tuplet.patterns import (
     CrossNeighbour,
     Dense,
@@ -169,8 +169,6 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
     """All of the above for the tokens of one checked batch."""
     queries, keys = tokens
     graph = queries.graph
-    if config.task == "edge" and graph.queries is None:
-        raise InputError("edge_label_index", "the pairs to predict, shape (2, Q)", "a batch without it")
     prepared = Prepared(
         graph=graph,
         queries=queries,
@@ -183,7 +181,7 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
         pair_places=None,
         prefixes=None,
         incidence=None,
-        edge_simplex=_edge_simplices(config, queries),
+        edge_simplex=None if isinstance(queries, Simplices) else edge_simplices(config.encodings, graph),
         query_pairs=None,
         key=layout_key(config, backend),
     )
@@ -220,23 +218,13 @@ def _parts(config: ModelConfig, tokens: Tokens) -> TupleParts | SimplexParts:
     return TupleParts.prepare(tokens, config.directed, config.choices.index, encoded)
 
 
-def _edge_simplices(config: ModelConfig, tokens: Tokens) -> Tensor | None:
-    graph = tokens.graph
-    if isinstance(tokens, Simplices) or all(encoding.level != "simplex" for encoding in config.encodings):
-        return None
-    return complex_of(graph, 1).find(torch.stack([graph.row, graph.col], dim=1).sort(dim=1).values)
-
-
 def _tuple_pairs(config: ModelConfig, tokens: Tuples) -> tuple[Tensor, Tensor]:
     """For each queried pair (i, j) the tuples (i, j) and (j, i), or the nodes i and j where tokens fold into nodes."""
     graph = tokens.graph
-    assert graph.queries is not None
-    u, v = graph.queries
+    u, v = queried_pairs(graph)
     if not reads_pairs(config):
         return u, v
-    owner = graph.graph_of_node[u]
-    first, n, start = graph.ptr[owner], graph.n[owner], tokens.ptr[owner]
-    return start + (u - first) * n + v - first, start + (v - first) * n + u - first
+    return graph.pair_number(u, v), graph.pair_number(v, u)
 
 
 def _simplex_pairs(tokens: Simplices) -> tuple[Tensor, ...]:
@@ -246,11 +234,11 @@ def _simplex_pairs(tokens: Simplices) -> tuple[Tensor, ...]:
     the first tokens, or follow after the tokens where they are none themselves.
     """
     graph = tokens.graph
-    assert graph.queries is not None
-    nodes = graph.queries if tokens.low == 0 else graph.queries + tokens.total
+    pairs = queried_pairs(graph)
+    nodes = pairs if tokens.low == 0 else pairs + tokens.total
     if not tokens.low <= 1 <= tokens.high:
         return nodes[0], nodes[1]
-    ends = graph.queries.t().sort(dim=1).values
+    ends = pairs.t().sort(dim=1).values
     number = torch.where(ends[:, 0] < ends[:, 1], tokens.complex.find(ends), -1)
     row = tokens.first(1) + number
     rows = torch.where(number >= 0, row, nodes[0]), torch.where(number >= 0, row, nodes[1])

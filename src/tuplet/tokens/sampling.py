@@ -19,7 +19,6 @@ from torch_geometric.transforms import BaseTransform
 
 from tuplet.errors import InputError, OptionError, TooLargeError
 from tuplet.graphs import GraphBatch, read
-from tuplet.graphs.edges import symmetrise, tidy
 
 LIMIT = 50_000_000
 """Most tuples that are enumerated or drawn for one batch before the work is refused."""
@@ -119,8 +118,9 @@ def _undirected(graph: GraphBatch) -> tuple[Tensor, Tensor]:
     """``rowptr`` and ``col`` with every edge in both directions: directed graphs are sampled by weak connectivity."""
     if not graph.directed:
         return graph.rowptr, graph.col
-    both, _ = symmetrise(torch.stack([graph.row, graph.col]), None)
-    rowptr, col, _, _ = tidy(both, None, graph.num_nodes, directed=False)
+    row, col = graph.undirected_edges()
+    rowptr = torch.zeros(graph.num_nodes + 1, dtype=torch.long, device=graph.device)
+    rowptr[1:] = torch.bincount(row, minlength=graph.num_nodes).cumsum(0)
     return rowptr, col
 
 

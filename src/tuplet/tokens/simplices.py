@@ -102,12 +102,9 @@ class SimplexParts:
         dims = range(1, tokens.high + 1)
         codes = []
         if encoded:
-            start = offsets(tuple(n * n for n in graph.sizes), graph.device)
             nodes = known.simplices[0][:, 0]
             ends = [known.simplices[1].unbind(1), known.simplices[1].flip(1).unbind(1)] if tokens.high > 0 else []
-            for u, v in [(nodes, nodes), *ends]:
-                owner = graph.graph_of_node[u]
-                codes.append(start[owner] + (u - graph.ptr[owner]) * graph.n[owner] + v - graph.ptr[owner])
+            codes = [graph.pair_number(u, v) for u, v in [(nodes, nodes), *ends]]
         return cls([known.faces[k] for k in dims], edges, [known.cofaces(k) for k in (0, *dims)], codes)
 
 

@@ -33,7 +33,7 @@ def clique_complex(graph: Any, dim: int, limit: int = LIMIT) -> Complex:
     if dim == 0:
         return Complex.assemble([], batch.ptr)
     n = batch.num_nodes
-    source, target = _undirected(batch)
+    source, target = batch.undirected_edges()
     degree = torch.bincount(source, minlength=n)
     node = torch.argsort(degree, stable=True)  # node of each rank
     rank = torch.empty_like(node).scatter_(0, node, torch.arange(n, device=node.device))
@@ -54,14 +54,6 @@ def checked_dimension(dim: Any) -> int:
     if isinstance(dim, bool) or not hasattr(dim, "__index__") or dim < 0:
         raise OptionError(f"dim: expected an int of at least 0; came {dim!r}")
     return int(dim)
-
-
-def _undirected(batch: GraphBatch) -> tuple[Tensor, Tensor]:
-    if not batch.directed:
-        return batch.row, batch.col
-    n = batch.num_nodes
-    code = torch.cat([batch.row * n + batch.col, batch.col * n + batch.row]).unique()
-    return code // n, code % n
 
 
 def _extend(rows: Tensor, rowptr: Tensor, col: Tensor, codes: Tensor, counts: list[int], limit: int) -> Tensor:

@@ -23,7 +23,7 @@ class Convolution(nn.Module):
 
     def convolve(self, x: Tensor, e: Tensor | None, prepared: PreparedGraphs) -> Tensor:
         """(N, d) messages for nodes x (N, d), with edges e (E, d) or None."""
-        raise NotImplementedError
+        raise NotImplementedError("a message-passing layer says in a subclass how it convolves")
 
     def forward(self, x: Tensor, e: Tensor | None, prepared: PreparedGraphs) -> tuple[Tensor, Tensor | None]:
         """Nodes after the layer, and edges as they came."""

@@ -23,9 +23,9 @@ from tuplet.models.baselines.memory import refuse_if_too_large
 from tuplet.models.baselines.message_passing import GATLayer, GCNLayer, GINELayer, GINLayer, PNALayer
 from tuplet.models.baselines.ppgn import PPGNLayer
 from tuplet.models.baselines.prepared import PreparedGraphs, prepare, prepared_key
-from tuplet.models.baselines.reading import read_for, with_statistics
 from tuplet.models.block import make_norm
 from tuplet.models.pooling import Head, pool
+from tuplet.models.reading import read_for, with_statistics
 
 _LAYERS: dict[str, Callable[[BaselineConfig], nn.Module]] = {
     "GCN": GCNLayer,
@@ -74,9 +74,9 @@ class Baseline(nn.Module, ABC):
             prepared = batch
         else:
             parameter = next(self.parameters())
-            graph = read_for(self.config, batch, parameter.device, parameter.dtype)
+            graph = read_for(self.config.common, batch, parameter.device, parameter.dtype, stacklevel=4)
             refuse_if_too_large(self.config, graph.sizes, self.parameters())
-            prepared = prepare(self.config, with_statistics(self.config, graph, parameter.dtype))
+            prepared = prepare(self.config, with_statistics(self.config.statistics, graph, parameter.dtype))
             self._warn_if_centred(graph.num_graphs)
         self._learn_degrees(prepared)
         return prepared

@@ -14,9 +14,9 @@ from tuplet.models.baselines.pairs import Pairs
 from tuplet.models.baselines.paths import Paths
 from tuplet.models.encoded import pair_width
 from tuplet.models.prepare import make_layouts
+from tuplet.models.reading import edge_simplices, queried_pairs
 from tuplet.patterns import Dense
 from tuplet.tokens import TupleParts, Tuples
-from tuplet.topology import complex_of
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def prepare(config: BaselineConfig, graph: GraphBatch) -> PreparedGraphs:
         paths = Paths.prepare(graph, pairs, graph.statistics["pe_spd"][:, 0].long(), config.max_path)
     encoded = bool(pair_width(config.encodings))
     queries = None
-    if config.task == "edge" and graph.queries is not None:
-        u, v = graph.queries
-        queries = (_pair_numbers(graph, u, v), _pair_numbers(graph, v, u)) if on_pairs else (u, v)
+    if config.task == "edge":
+        u, v = queried_pairs(graph)
+        queries = (graph.pair_number(u, v), graph.pair_number(v, u)) if on_pairs else (u, v)
     if on_pairs:
         parts = TupleParts.prepare(Tuples.all(graph, 2), config.directed, False, encoded)
     return PreparedGraphs(
@@ -90,9 +90,9 @@ def prepare(config: BaselineConfig, graph: GraphBatch) -> PreparedGraphs:
         pairs=pairs,
         paths=paths,
         parts=parts,
-        edge_simplex=_edge_simplices(config, graph),
-        node_pair=_pair_numbers(graph, nodes, nodes) if encoded and not on_pairs else None,
-        edge_pair=_pair_numbers(graph, graph.row, graph.col) if encoded and config.reads_edges else None,
+        edge_simplex=edge_simplices(config.encodings, graph),
+        node_pair=graph.pair_number(nodes, nodes) if encoded and not on_pairs else None,
+        edge_pair=graph.pair_number(graph.row, graph.col) if encoded and config.reads_edges else None,
         queries=queries,
         key=prepared_key(config),
     )
@@ -101,16 +101,3 @@ def prepare(config: BaselineConfig, graph: GraphBatch) -> PreparedGraphs:
 def prepared_key(config: BaselineConfig) -> tuple[object, ...]:
     """What a prepared batch depends on: models that agree in it can share one."""
     return (config.name, config.task, config.directed, config.reads_edges, config.encodings, config.max_path)
-
-
-def _pair_numbers(graph: GraphBatch, u: Tensor, v: Tensor) -> Tensor:
-    """Numbers of the pairs (u, v) among all ordered pairs of the batch."""
-    owner = graph.graph_of_node[u]
-    start = Tuples.all(graph, 2).ptr[owner]
-    return start + (u - graph.ptr[owner]) * graph.n[owner] + v - graph.ptr[owner]
-
-
-def _edge_simplices(config: BaselineConfig, graph: GraphBatch) -> Tensor | None:
-    if all(encoding.level != "simplex" for encoding in config.encodings):
-        return None
-    return complex_of(graph, 1).find(torch.stack([graph.row, graph.col], dim=1).sort(dim=1).values)
