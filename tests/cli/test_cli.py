@@ -92,6 +92,23 @@ def test_wl_stops_after_a_number_of_rounds(capsys):
     assert "stopped after 0 round(s)" in printed
 
 
+def test_wl_reads_directions_and_labels(capsys, tmp_path):
+    into, out = tmp_path / "into.txt", tmp_path / "out.txt"
+    into.write_text("b a\nc a\n")
+    out.write_text("a b\na c\n")
+    assert main(["wl", "1-WL", str(into), str(out)]) == 0
+    assert "does not separate" in capsys.readouterr().out
+    assert main(["wl", "1-WL", str(into), str(out), "--directed"]) == 0
+    assert "1-WL separates" in capsys.readouterr().out
+    end, middle = tmp_path / "end.txt", tmp_path / "middle.txt"
+    end.write_text("a b\na c\na = 0\nb = 1\nc = 0\n")
+    middle.write_text("a b\na c\na = 1\nb = 0\nc = 0\n")
+    assert main(["wl", "1-WL", str(end), str(middle)]) == 0
+    assert "1-WL separates" in capsys.readouterr().out
+    assert main(["wl", "1-WL", str(end), str(out)]) == 2
+    assert "x: expected in every graph" in capsys.readouterr().err
+
+
 def test_expressivity_prints_the_table_and_the_threshold(capsys, tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("Ch\tCs\ttrees\nEhEG\tEwCW\tregular\n")
@@ -106,6 +123,10 @@ def test_expressivity_prints_the_table_and_the_threshold(capsys, tmp_path):
     assert main(["expressivity", "A1^LN", str(path), "--set", "degree=true", "--draws", "1"]) == 0
     assert main(["expressivity", "A2+index", str(path), "--draws", "1"]) == 0
     assert "no test" in capsys.readouterr().out
+    assert main(["expressivity", "GIN", str(path), "--draws", "1"]) == 0
+    assert "1-WL is an upper bound, and theory says that random weights reach it" in capsys.readouterr().out
+    assert main(["expressivity", "GAT", str(path), "--draws", "1"]) == 0
+    assert "1-WL is an upper bound; GAT misses 1 pair(s)" in capsys.readouterr().out
 
 
 def test_theory_prints_a_table_or_json(capsys):

@@ -35,12 +35,36 @@ def test_edge_lists_number_their_nodes(tmp_path):
     assert edges(read_graphs(names)[0]) == [(0, 1), (0, 2), (1, 2)]
 
 
+def test_edge_lists_with_directions(tmp_path):
+    path = tmp_path / "arrows.txt"
+    path.write_text("a b\nb c\n")
+    assert read_graphs(path, directed=True)[0].edge_index.tolist() == [[0, 1], [1, 2]]
+    assert read_graphs(path)[0].edge_index.tolist() == [[0, 1, 1, 2], [1, 2, 0, 1]]
+    assert len(read_graphs("Ch", directed=True)[0].edge_index.t()) == 6  # graph6 has edges both ways
+
+
+def test_edge_lists_with_labels(tmp_path):
+    path = tmp_path / "labels.txt"
+    path.write_text("10 = 6\n2 10\n2 = 7\n30 = -1\n2 = 7\n")
+    (data,) = read_graphs(path)
+    assert data.x.tolist() == [[7], [6], [-1]]
+    assert edges(data) == [(0, 1)]
+    path.write_text("a = 1\n")
+    assert read_graphs(path)[0].x.tolist() == [[1]]
+    path.write_text("a b\n")
+    assert read_graphs(path)[0].x is None
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
         ("", "holds none"),
         ("# only words\n", "holds none"),
         ("a b c\n", "line 1: 'a b c'"),
+        ("a b\na = red\nb = 1\n", "a whole number as a label; came .*line 2: 'red'"),
+        ("a = 9999999999999999999\n", "line 1: '9999999999999999999'"),
+        ("a b\na = 1\n", "labels of all nodes or of none; came .*: none of b"),
+        ("a = 1\na = 2\n", "one label a node; came .*line 2: another one for a"),
         ("Ch\n!!\n", "line 2: graph6"),
     ],
 )

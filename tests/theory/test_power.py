@@ -2,13 +2,17 @@
 
 import networkx as nx
 import pytest
+import torch
+from torch_geometric.data import Data
 
 from tuplet import wl
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs.door import as_data
 from tuplet.models import ModelConfig
+from tuplet.models.baselines import NAMES
 from tuplet.theory import expressivity, read_pairs
-from tuplet.theory.power import bound_of
+from tuplet.theory.bank import classes, hard_graphs, largest_gaps, small_graphs
+from tuplet.theory.power import bound_of, with_distances
 from tuplet.theory.separation import MARGIN, draw
 from tuplet.wl.bank import Pair, hard_pairs
 
@@ -32,6 +36,11 @@ SEPARATED = {
     "A1-ReLU^LN": ("C4 / paw", "P4 / star"),
     "A1^LN": (),
     "AS0:1-ReLU^SN": ("C4 / paw", "P4 / star", "C6 / 2 C3"),
+    "GIN": ("C4 / paw", "P4 / star"),
+    "GAT": (),
+    "2-IGN": ("C4 / paw", "P4 / star"),
+    "PPGN": ("C4 / paw", "P4 / star", "C6 / 2 C3"),
+    "Graphormer": ("C4 / paw", "P4 / star"),
 }
 
 
@@ -100,6 +109,58 @@ BOUNDS = {
 def test_bounds(name):
     bound = bound_of(ModelConfig(name))
     assert (bound.test, bound.rounds, bound.dim, bound.reached) == BOUNDS[name]
+
+
+BASELINE_BOUNDS = {
+    "GCN": ("1-WL", False),
+    "GAT": ("1-WL", False),
+    "GIN": ("1-WL", True),
+    "GINE": ("1-WL", True),
+    "GatedGCN": ("1-WL", False),
+    "PNA": ("1-WL", True),
+    "GPS": ("1-WL", True),
+    "Graphormer": ("1-WL with distances", False),
+    "PPGN": ("2-FWL", True),
+    "2-IGN": ("2-WL", True),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_baselines_are_bounded_on_the_built_in_bank(name):
+    found = expressivity(name, draws=2)
+    assert (str(found.bound), found.bound.reached) == BASELINE_BOUNDS[name]
+    assert len(found.verdicts) == len(hard_pairs())
+    assert found.contradictions == ()
+
+
+class TestDistances:
+    def test_they_lie_between_1_wl_and_2_fwl(self):
+        graphs = (*small_graphs(6), *hard_graphs())
+        low, high = classes("1-WL", graphs), classes("2-FWL", graphs)
+        between = classes("1-WL", [with_distances(graph) for graph in graphs])
+        for coarse, fine in ((low, between), (between, high)):
+            assert len(set(zip(coarse, fine, strict=True))) == len(set(fine)) > len(set(coarse))
+
+    @pytest.mark.parametrize("graphs", [small_graphs(6), hard_graphs()], ids=["atlas", "hard"])
+    def test_graphormer_sees_nothing_beyond_them(self, graphs):
+        number = torch.from_numpy(classes("1-WL", [with_distances(graph) for graph in graphs]))
+        gaps = largest_gaps("Graphormer", graphs)
+        assert not (gaps[number[:, None] == number] >= 1).any()
+        assert (gaps[number[:, None] != number] >= 1).any()
+
+    def test_labels_and_loops_are_kept(self):
+        path = Data(edge_index=torch.tensor([[0, 1, 1], [1, 0, 1]]), x=torch.tensor([5, 6, 7]), num_nodes=3)
+        known = with_distances(path)
+        assert known.x.tolist() == [[5, 0], [6, 1], [7, 0]]
+        assert known.edge_index.tolist() == [[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]]
+        assert known.edge_attr.flatten().tolist() == [1, -1, 1, -1, -1, -1]
+
+
+@pytest.mark.parametrize("name", ["GIN", "A1^LN"])
+def test_encodings_have_no_bound(name):
+    found = expressivity(name, SMALL, encodings=["RWSE:4:4"])
+    assert found.bound is None
+    assert found.verdicts[2].separated  # C6 and two triangles, by the walks that return
 
 
 @pytest.mark.parametrize("name", ["A1,2^Ngbh", "A3(connected)^LN", "A2+index", "AS0:1+bias", "AS1"])

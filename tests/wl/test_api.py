@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+import time
 
 import networkx as nx
 import numpy as np
@@ -114,6 +115,8 @@ def test_unknown_names(name):
 def test_bad_options():
     with pytest.raises(OptionError, match="k >= 1"):
         wl.colors("0-WL", "C~")
+    with pytest.raises(OptionError, match="at most 64; came '65-WL'"):
+        wl.colors("65-WL", "C~")
     with pytest.raises(OptionError, match="dim: SWL expects"):
         wl.colors("SWL", "C~")
     with pytest.raises(OptionError, match="dim: SWL expects"):
@@ -131,8 +134,42 @@ def test_too_large_is_refused_with_the_numbers():
         TooLargeError, match=r"2-FWL needs about .* GB and .* n = 300000 .* 90,000,000,000 tuples of order k = 2"
     ):
         wl.colors("2-FWL", nx.empty_graph(300_000))
-    with pytest.raises(TooLargeError, match="order k = 60"):
+    with pytest.raises(TooLargeError, match=r"over 1e\+18 tuples of order k = 60"):
         wl.colors("60-WL", nx.path_graph(3))
+    with pytest.raises(TooLargeError, match="order k = 64"):
+        wl.colors("64-FWL", nx.empty_graph(1_000_000))
+
+
+def test_what_takes_too_long_is_refused_with_the_numbers(monkeypatch):
+    monkeypatch.setattr("tuplet.wl.memory.available_bytes", lambda device: 10**15)
+    with pytest.raises(
+        TooLargeError,
+        match=r"12-WL takes about 65 minutes a round, and more than 5 are refused: .* n = 6 .* 2,176,782,336 tuples of order k = 12",
+    ):
+        wl.colors("12-WL", nx.path_graph(6))
+    with pytest.raises(TooLargeError, match="2-FWL takes about"):
+        wl.colors("2-FWL", nx.empty_graph(3000))
+    with pytest.raises(TooLargeError, match="delta-4-LWL takes about"):
+        wl.partition("delta-4-LWL", [nx.path_graph(100)] * 9)
+    monkeypatch.setattr("tuplet.wl.simplices.SECONDS_A_MESSAGE", 1.0)
+    with pytest.raises(TooLargeError, match="SWL takes about"):
+        wl.colors("SWL", nx.complete_graph(20), dim=2)
+
+
+def test_what_takes_long_says_how_long(monkeypatch):
+    monkeypatch.setattr("tuplet.wl.memory.LONG_SECONDS", 0.1)
+    with pytest.warns(UserWarning, match=r"7-WL takes about 0 seconds a round: .* n = 6 .* 279,936 tuples"):
+        wl.colors("7-WL", nx.path_graph(6), rounds=0)
+
+
+@pytest.mark.parametrize("test, n", [("5-WL", 12), ("3-FWL", 40), ("delta-4-LWL", 20), ("delta-3-LWL+", 40)])
+def test_a_round_takes_about_as_long_as_is_estimated(test, n, monkeypatch):
+    """Within a factor of ten either way, on a machine that others may use."""
+    told = []
+    monkeypatch.setattr("tuplet.wl.tuples.refuse_if_too_large", lambda *arguments: told.append(arguments[3]))
+    started = time.perf_counter()
+    found = wl.compare(test, nx.random_regular_graph(3, n, seed=0))
+    assert 0.1 < (time.perf_counter() - started) / (told[0] * (found.rounds + 1)) < 10
 
 
 def test_simplices_that_say_too_much_are_refused(monkeypatch):

@@ -21,7 +21,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit code: 0 if all is well, 2 for an error that the user can mend."""
+    """Run one verb; returns the exit code: 0 if all is well, 2 for an error that the user can mend, 1 for one of ours."""
     debug = False
     try:
         words = list(sys.argv[1:] if argv is None else argv)
@@ -47,6 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if debug:
+            raise
+        print(f"tuplet: unexpected {type(error).__name__}: {error} (--debug shows where it came from)", file=sys.stderr)
+        return 1
 
 
 def _parser(wanted: str) -> argparse.ArgumentParser:
@@ -63,15 +68,23 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
     demo.add_argument("--seed", type=int, default=0, help="of data, weights and training (%(default)s)")
     demo.set_defaults(run=_demo)
 
-    tests = verbs.add_parser("wl", help="run an exact Weisfeiler-Leman test on graphs")
+    tests = verbs.add_parser(
+        "wl",
+        help="run an exact Weisfeiler-Leman test on graphs",
+        epilog="A file holds a graph6 string a line, or is an edge list: a line 'u v' is an edge, 'u' a node without edges, "
+        "'u = 2' the label of a node (a whole number; of all nodes, or of none).",
+    )
     tests.add_argument("test", help="1-WL, 2-WL, 2-FWL, delta-2-LWL, SWL, .. (tuplet list tests)")
     tests.add_argument("graphs", nargs="+", help="two graphs (files or graph6 strings), or one file of many")
     tests.add_argument("--dim", type=int, help="highest dimension of the simplices, SWL only")
     tests.add_argument("--rounds", type=int, help="most rounds; as many as it takes if not given")
+    tests.add_argument(
+        "--directed", action="store_true", help="a line 'u v' of an edge list is an edge from u to v only"
+    )
     tests.set_defaults(run=_wl)
 
     power = verbs.add_parser("expressivity", help="which graphs does a model with random weights tell apart?")
-    power.add_argument("model", help="a model name, such as A2^LN")
+    power.add_argument("model", help="a model name, such as A2^LN, or a baseline, such as GIN")
     power.add_argument(
         "pairs", nargs="?", help="file of graph6 pairs and categories, tab separated; else the built-in bank"
     )
@@ -115,7 +128,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _wl(arguments: argparse.Namespace) -> int:
     from tuplet.cli.graphs import run_wl
 
-    return run_wl(arguments.test, arguments.graphs, arguments.dim, arguments.rounds)
+    return run_wl(arguments.test, arguments.graphs, arguments.dim, arguments.rounds, arguments.directed)
 
 
 def _expressivity(arguments: argparse.Namespace) -> int:

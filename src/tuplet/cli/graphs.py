@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from textwrap import fill
 from typing import Any
 
 from tuplet.cli.table import align
@@ -11,17 +12,18 @@ from tuplet.errors import InputError, OptionError
 from tuplet.graphs.files import read_graphs
 
 
-def run_wl(test: str, sources: list[str], dim: int | None, rounds: int | None) -> int:
+def run_wl(test: str, sources: list[str], dim: int | None, rounds: int | None, directed: bool) -> int:
     """Compare two graphs, or sort all graphs of a file into classes."""
     from tuplet import wl
 
     if len(sources) > 2:
         raise OptionError(f"wl: expected one file or two graphs; came {len(sources)}")
-    graphs = [read_graphs(source) for source in sources]
+    graphs = [read_graphs(source, directed) for source in sources]
     if len(sources) == 2 and any(len(some) != 1 for some in graphs):
         counts = " and ".join(f"{len(some)} in {source}" for some, source in zip(graphs, sources, strict=True))
         raise InputError("graphs", "one graph in each of two files", counts, "One file alone is sorted into classes.")
-    found = wl.compare(test, [graph for some in graphs for graph in some], dim=dim, rounds=rounds)
+    together = [graph for some in graphs for graph in some]
+    found = wl.compare(test, together, dim=dim, rounds=rounds, directed=directed)
     if len(sources) == 2:
         print(f"{found.test} {'separates the two graphs' if found.separated else 'does not separate the two graphs'}")
     else:
@@ -67,12 +69,12 @@ def run_expressivity(model: str, pairs: str | None, draws: int, settings: list[s
         print(
             f"  {verdict.pair.name} ({verdict.pair.category}): {model} {said} it, by {verdict.gap:.1e} of the threshold"
         )
-    if not found.bound.reached:
-        below = sum(bool(verdict.bound) and not verdict.separated for verdict in found.verdicts)
-        print(
-            f"It misses {below} pair(s) that the test separates. The paper claims equality; softmax takes means, and reaches the test\nfor "
-            "certain with degrees as input (--set degree=true) or as -ReLU (tuplet theory ln ngbh+ swl)."
-        )
+    if found.bound.reached:
+        print(f"{found.bound} is an upper bound, and theory says that random weights reach it.")
+        return 0
+    missed = sum(bool(verdict.bound) and not verdict.separated for verdict in found.verdicts)
+    sentence = f"{found.bound} is an upper bound; {model} misses {missed} pair(s) that it separates."
+    print(fill(f"{sentence} {found.bound.shortfall}", 120))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from textwrap import fill
 
 from tuplet.cli.table import align
 
@@ -41,10 +42,12 @@ def datasets() -> str:
 
 
 def presets() -> str:
-    from tuplet.training import presets as known
+    from tuplet.training.presets import notes
+    from tuplet.training.presets import presets as known
 
     rows = [(dataset, model, variant or "-") for dataset, model, variant in known()]
-    return f"{align(('data set', 'model', 'variant'), rows)}\n\n* stands for every other model."
+    table = align(("data set", "model", "variant"), rows)
+    return "\n\n".join([table, "* stands for every other model.", *(fill(note, 120) for note in notes())])
 
 
 def tests() -> str:

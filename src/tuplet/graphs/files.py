@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
@@ -11,12 +12,17 @@ from tuplet.errors import InputError
 from tuplet.graphs.graph6 import from_graph6
 
 
-def read_graphs(source: str | Path) -> list[Data]:
+def read_graphs(source: str | Path, directed: bool = False) -> list[Data]:
     """The graphs of a file, or of a graph6 string if there is no such file.
 
     A file whose lines hold two words each is an edge list: nodes are the words, numbered in the order in which they first
-    appear (numbers in their own order), a line of one word is a node, and each edge counts both ways. Any other file is
-    graph6. Empty lines and lines that begin with "#" are skipped.
+    appear (numbers in their own order), and a line of one word is a node. A line ``node = label``, with spaces around the
+    sign, gives a node a whole number as its label; all nodes of a file have one, or none has. Any other file is graph6.
+    Empty lines and lines that begin with "#" are skipped.
+
+    Args:
+        source: the file, or the graph6 string.
+        directed: whether a line "u v" of an edge list is an edge from u to v only; otherwise it counts both ways.
     """
     path = Path(source)
     try:
@@ -38,7 +44,7 @@ def read_graphs(source: str | Path) -> list[Data]:
     if not kept:
         raise InputError("graphs", "at least one graph", f"{path}, which holds none")
     if any(len(line.split()) > 1 for _, line in kept):
-        return [_edge_list(path, kept)]
+        return [_edge_list(path, kept, directed)]
     graphs = []
     for number, line in kept:
         try:
@@ -48,16 +54,35 @@ def read_graphs(source: str | Path) -> list[Data]:
     return graphs
 
 
-def _edge_list(path: Path, lines: list[tuple[int, str]]) -> Data:
+def _edge_list(path: Path, lines: list[tuple[int, str]], directed: bool) -> Data:
     words: dict[str, None] = {}
+    labels: dict[str, int] = {}
     pairs = []
     for number, line in lines:
         nodes = line.split()
-        if len(nodes) > 2:
-            raise InputError("graphs", "two nodes in a line of an edge list", f"{path}, line {number}: {line[:40]!r}")
+        if len(nodes) == 3 and nodes[1] == "=":
+            nodes, label = nodes[:1], _label(path, number, nodes[2])
+            if labels.setdefault(nodes[0], label) != label:
+                raise InputError("graphs", "one label a node", f"{path}, line {number}: another one for {nodes[0]}")
+        elif len(nodes) > 2:
+            expected = "two nodes, or node = label, in a line of an edge list"
+            raise InputError("graphs", expected, f"{path}, line {number}: {line[:40]!r}")
         words.update(dict.fromkeys(nodes))
         pairs += [nodes] if len(nodes) == 2 else []
     order = sorted(words, key=int) if all(word.isdecimal() for word in words) else list(words)
     place = {word: number for number, word in enumerate(order)}
     edges = torch.tensor([[place[u], place[v]] for u, v in pairs], dtype=torch.long).reshape(-1, 2).t()
-    return Data(edge_index=torch.cat([edges, edges.flip(0)], dim=1).contiguous(), num_nodes=len(place))
+    data = Data(edge_index=(edges if directed else torch.cat([edges, edges.flip(0)], dim=1)).contiguous())
+    data.num_nodes = len(place)
+    if labels:
+        bare = [word for word in order if word not in labels]
+        if bare:
+            raise InputError("graphs", "labels of all nodes or of none", f"{path}: none of {', '.join(bare[:5])}")
+        data.x = torch.tensor([[labels[word]] for word in order])
+    return data
+
+
+def _label(path: Path, number: int, word: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,18}", word):
+        raise InputError("graphs", "a whole number as a label", f"{path}, line {number}: {word[:40]!r}")
+    return int(word)

@@ -8,13 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch_geometric.data import Data
 
+from tuplet.encodings import SPD
 from tuplet.errors import InputError, OptionError
+from tuplet.graphs import read
 from tuplet.graphs.door import as_data
 from tuplet.models import ModelConfig
+from tuplet.models.baselines import NAMES, BaselineConfig
 from tuplet.theory.bank import classes
 from tuplet.theory.separation import draw
 from tuplet.wl.bank import Pair, hard_pairs
+
+_SOFTMAX = (
+    "The paper claims equality; softmax takes means, and reaches the test for certain with degrees as input "
+    "(--set degree=true) or as -ReLU (tuplet theory ln ngbh+ swl)."
+)
+_BASELINE_SHORTFALLS = {
+    "GCN": "GCN divides its sums by degrees: regular graphs with as many nodes look alike, whatever their degree.",
+    "GAT": "GAT takes means over neighbours, which do not count them.",
+    "GatedGCN": "GatedGCN takes means over neighbours; only the small number added to the sum of gates counts them, "
+    "which shows in float64 and is lost in float32.",
+    "Graphormer": "Graphormer takes means over all nodes: where all begin alike, distances change nothing.",
+}
 
 
 @dataclass(frozen=True)
@@ -25,21 +42,50 @@ class Bound:
         test: its name.
         rounds: how many rounds of it; None for all.
         dim: of SWL, the highest dimension that is counted; the complex reaches one further.
-        reached: whether theory says that random weights reach it (and not only that they stay below).
+        distances: whether the test is told the distance of every two nodes: it runs on ``with_distances`` of each graph.
+        shortfall: why random weights may stay below the test, in a sentence; empty where theory says that they reach it.
     """
 
     test: str
     rounds: int | None = None
     dim: int | None = None
-    reached: bool = True
+    distances: bool = False
+    shortfall: str = ""
+
+    @property
+    def reached(self) -> bool:
+        """Whether theory says that random weights reach the test (and not only that they stay below)."""
+        return not self.shortfall
 
     def __str__(self) -> str:
         name = self.test if self.dim is None else f"SWL({self.dim + 1}), dimensions <= {self.dim}"
+        name = f"{name} with distances" if self.distances else name
         return name if self.rounds is None else f"{name}, first colours"
 
     def separates(self, pair: Pair) -> bool:
-        found = classes(self.test, [pair.g, pair.h], self.rounds, self.dim)
+        graphs = [with_distances(graph) if self.distances else graph for graph in (pair.g, pair.h)]
+        found = classes(self.test, graphs, self.rounds, self.dim)
         return bool(found[0] != found[1])
+
+
+def with_distances(graph: Data) -> Data:
+    """The complete graph on the same nodes, each edge labelled with the distance of its ends (-1 without a path).
+
+    Nodes keep their labels, and have one more: whether they have a self loop.
+
+    1-WL on it is the generalised distance test of Zhang et al., "Rethinking the Expressive Power of GNNs via Graph
+    Biconnectivity" (2023). It sees at least what 1-WL does, and at most what 2-FWL does, which finds distances itself.
+    """
+    known = read(graph)
+    first, second = torch.ones(known.num_nodes, known.num_nodes).nonzero().t()
+    others = first != second
+    distance = SPD().compute(known)["pe_spd"]
+    loop = (known.loop >= 0).long()[:, None]
+    return Data(
+        x=loop if known.x is None else torch.cat([known.x, loop], dim=1),
+        edge_index=torch.stack([first, second])[:, others],
+        edge_attr=distance[others],
+    )
 
 
 @dataclass(frozen=True)
@@ -99,8 +145,12 @@ class Expressivity:
         return rows
 
 
-def bound_of(config: ModelConfig) -> Bound | None:
-    """The test that bounds a model (docs/theory.md says why); None for samples, cross-attention and index."""
+def bound_of(config: ModelConfig | BaselineConfig) -> Bound | None:
+    """The test that bounds a model (docs/theory.md says why); None for samples, cross-attention, index and encodings."""
+    if config.encodings:
+        return None
+    if isinstance(config, BaselineConfig):
+        return _bound_of_baseline(config.name)
     choices = config.choices
     counts = choices.kernel == "relu" or config.degrees
     if choices.dims is not None:
@@ -109,18 +159,29 @@ def bound_of(config: ModelConfig) -> Bound | None:
             return None
         if not choices.sparse:
             return Bound("SWL", 0, high)
-        return None if config.truncate else Bound("SWL", None, high, reached=False)
+        return None if config.truncate else Bound("SWL", None, high, shortfall=_SOFTMAX)
     if choices.cross or choices.sample or choices.index:
         return None
     order = choices.orders[0]
     sparse = set(choices.sparse)
     if "Ngbh+" in sparse or {"Ngbh", "LN"} <= sparse:
-        return Bound("1-WL" if order == 1 else f"delta-{order}-WL", reached=order > 1 or counts)
+        test = "1-WL" if order == 1 else f"delta-{order}-WL"
+        return Bound(test, shortfall="" if order > 1 or counts else _SOFTMAX)
     if "LN" in sparse:
-        return Bound(f"delta-{order}-LWL", reached=counts)
+        return Bound(f"delta-{order}-LWL", shortfall="" if counts else _SOFTMAX)
     if choices.basis or (sparse and order > 1):
         return Bound(f"{order}-WL")
     return Bound(f"{order}-WL", 0)
+
+
+def _bound_of_baseline(name: str) -> Bound:
+    """1-WL for message passing, to which attention over all nodes adds nothing; more for distances and for pairs.
+
+    Xu et al. (2019) for message passing, Maron et al. (2019) for PPGN, Chen et al. (2020) for 2-IGN, ``with_distances`` for
+    Graphormer.
+    """
+    test = {"PPGN": "2-FWL", "2-IGN": "2-WL"}.get(name, "1-WL")
+    return Bound(test, distances=name == "Graphormer", shortfall=_BASELINE_SHORTFALLS.get(name, ""))
 
 
 def expressivity(
@@ -132,7 +193,7 @@ def expressivity(
     difference that relabelling the nodes of any of the graphs causes in the same draw.
 
     Args:
-        model: a name, as for ``tuplet.build``.
+        model: a name, as for ``tuplet.build``: a transformer or a baseline.
         pairs: of graphs, or a file of them (``read_pairs``); None for the built-in bank.
         draws: of weights.
         options: of ``tuplet.build``.
@@ -143,7 +204,7 @@ def expressivity(
     known = read_pairs(given) if isinstance(given, (str, Path)) else list(given)
     if not known:
         raise InputError("pairs", "at least one pair of graphs", "none")
-    bound = bound_of(ModelConfig.of(model, **options))
+    bound = bound_of((BaselineConfig if model in NAMES else ModelConfig).of(model, **options))
     graphs = [graph for pair in known for graph in (pair.g, pair.h)]
     drawn = [draw(model, graphs, seed, **options) for seed in range(draws)]
     gaps = np.array([[each.gap(2 * place, 2 * place + 1) for place in range(len(known))] for each in drawn]).max(0)

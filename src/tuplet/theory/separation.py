@@ -17,6 +17,8 @@ from torch_geometric.data import Data
 
 from tuplet.graphs.door import as_data
 from tuplet.models import ModelConfig, Transformer
+from tuplet.models.baselines import NAMES, Baseline, BaselineConfig, build_baseline
+from tuplet.models.baselines.config import ON_PAIRS
 from tuplet.testing import permute
 
 MARGIN = 100.0
@@ -71,9 +73,19 @@ def random_model(name: str, seed: int, **options: Any) -> Transformer:
     return model
 
 
+def random_baseline(name: str, seed: int, **options: Any) -> Baseline:
+    """A baseline with random weights in float64, evaluation mode, and layer norms, so that sums do not grow with depth.
+
+    PPGN multiplies what it has multiplied before, and rounding with it: it is wider and less deep than the others.
+    """
+    torch.manual_seed(seed)
+    own = {"norm": "layer", **({"dim": 32, "depth": 4} if name == "PPGN" else {})}
+    return build_baseline(BaselineConfig.of(name, **{**DEFAULTS, **own, **options})).double().eval()
+
+
 def draw(name: str, graphs: Sequence[Any], seed: int, **options: Any) -> Draw:
     """One draw of weights on all graphs, and on a relabelled copy of each."""
-    model = random_model(name, seed, **options)
+    model = (random_baseline if name in NAMES else random_model)(name, seed, **options)
     data = [as_data(graph) for graph in graphs]
     generator = torch.Generator().manual_seed(seed)
     copies = [permute(graph, torch.randperm(int(graph.num_nodes or 0), generator=generator)) for graph in data]
@@ -84,9 +96,9 @@ def draw(name: str, graphs: Sequence[Any], seed: int, **options: Any) -> Draw:
 
 
 @torch.no_grad()
-def run(model: Transformer, graphs: Sequence[Data]) -> Tensor:
+def run(model: Transformer | Baseline, graphs: Sequence[Data]) -> Tensor:
     """(G, o) outputs, in batches of bounded size."""
-    order = model.config.choices.orders[0] if model.config.choices.orders else 1
+    order = _order(model.config)
     parts: list[Tensor] = []
     batch: list[Data] = []
     tokens = 0
@@ -98,3 +110,10 @@ def run(model: Transformer, graphs: Sequence[Data]) -> Tensor:
         batch.append(graph)
         tokens += size
     return torch.cat([*parts, model(batch)])
+
+
+def _order(config: ModelConfig | BaselineConfig) -> int:
+    """Nodes of a token."""
+    if isinstance(config, BaselineConfig):
+        return 2 if config.name in ON_PAIRS else 1
+    return config.choices.orders[0] if config.choices.orders else 1

@@ -10,7 +10,9 @@ from tuplet.errors import OptionError
 ACCEPTED = (
     "1-WL, k-WL, k-FWL, delta-k-WL, delta-k-LWL, delta-k-LWL+ with a number k >= 1 (such as 2-FWL), or SWL with dim="
 )
-_TUPLES = re.compile(r"(\d+)-(WL|FWL)|delta-(\d+)-(WL|LWL|LWL\+)")
+MOST_ORDER = 64
+"""Colours are an array with an axis for each place of a tuple, and numpy has no more axes."""
+_TUPLES = re.compile(r"(\d{1,9})-(WL|FWL)|delta-(\d{1,9})-(WL|LWL|LWL\+)")
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class WLTest:
 
 
 def parse(name: str, dim: int | None = None) -> WLTest:
-    """The test behind a name; other names, k < 1, and a ``dim`` without SWL are refused."""
+    """The test behind a name; other names, k out of range, and a ``dim`` without SWL are refused."""
     if name == "SWL":
         if not isinstance(dim, int) or isinstance(dim, bool) or dim < 0:
             raise OptionError(f"dim: SWL expects the highest dimension of its simplices, an int >= 0; came {dim!r}")
@@ -48,8 +50,8 @@ def parse(name: str, dim: int | None = None) -> WLTest:
     if dim is not None:
         raise OptionError(f"dim: only SWL has a dimension; came {dim!r} with {name}")
     k = int(found[1] or found[3])
-    if k < 1:
-        raise OptionError(f"test: expected tuples of order k >= 1; came {name!r}")
+    if not 1 <= k <= MOST_ORDER:
+        raise OptionError(f"test: expected tuples of order k >= 1 and at most {MOST_ORDER}; came {name!r}")
     kind = found[2] or f"delta-{found[4]}"
     if kind in ("WL", "FWL") and k == 1:
         return WLTest(name, 1, local=True)

@@ -30,6 +30,8 @@ from tuplet.wl.rank import Array, pack, rank, rank_multisets, starts
 BYTES_A_SIMPLEX = 96
 BYTES_A_MESSAGE = 72
 """Receiver, sender, shared simplex and kinds of a message, and the sorting that brings messages to their receivers."""
+SECONDS_A_MESSAGE = 5e-8
+"""Of one core, in one round."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class SimplexRefinement:
             messages += faces.size * (faces.shape[1] + 1) + int((shared * (shared - 1)).sum())
         what = f"{simplices:,} simplices up to dimension {self.test.dim} exchange {messages:,} messages a round"
         held = BYTES_A_SIMPLEX * simplices + BYTES_A_MESSAGE * messages
-        refuse_if_too_large(self.test.name, held, messages, what, "Use a smaller dim, or fewer graphs at a time.")
+        seconds, advice = SECONDS_A_MESSAGE * messages, "Use a smaller dim, or fewer graphs at a time."
+        refuse_if_too_large(self.test.name, held, messages, seconds, what, advice)
 
     def _relations(self) -> list[Messages]:
         """Faces, cofaces, over a shared face, over a shared coface."""

@@ -46,7 +46,7 @@ class BaselineConfig:
             takes the degrees of the first batch that the model sees; they are part of its state from then on.
         max_distance: Graphormer only: largest distance with a bias of its own.
         max_path: Graphormer only: how many edges of a shortest path are read.
-        check_memory: Graphormer, PPGN, 2-IGN: predict the memory of each call and refuse what does not fit.
+        check_memory: predict the memory of each call and refuse what does not fit.
     """
 
     name: str

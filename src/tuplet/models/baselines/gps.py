@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
+from torch_geometric.utils import softmax
 
 from tuplet.models.attention import TokenAttention
 from tuplet.models.baselines.config import BaselineConfig
+from tuplet.models.baselines.pairs import Pairs
 from tuplet.models.baselines.prepared import PreparedGraphs
 from tuplet.models.block import make_activation, make_norm
 from tuplet.patterns import Dense
@@ -20,6 +22,8 @@ class GPSLayer(nn.Module):
     Equal to PyG's ``GPSConv`` with the same weights (tests hold it to that), but over ragged graphs without padding, with
     the attention of ``A1``, and with a norm that takes a batch of a single node.
     """
+
+    looks_at = "all nodes"
 
     def __init__(self, config: BaselineConfig) -> None:
         super().__init__()
@@ -43,3 +47,11 @@ class GPSLayer(nn.Module):
         message, _ = self.attention(x, x, None, prepared.layouts)
         both = heard + self.attention_norm(x + self.dropout(message))
         return self.norm(both + self.dropout(self.feed_forward(both))), e
+
+    def weights(self, x: Tensor, e: Tensor | None, prepared: PreparedGraphs) -> tuple[Tensor, Tensor, Tensor]:
+        """The node that looks, the one looked at, and the weight (Σ n², h)."""
+        assert prepared.layouts is not None
+        (q, k, _), _ = self.attention.project(x, x, None, prepared.layouts)
+        pairs = Pairs.prepare(prepared.graph, stacked=False)
+        score = (q[pairs.first] * k[pairs.second]).sum(-1) * self.attention.rule.scale
+        return pairs.first, pairs.second, softmax(score, pairs.first)

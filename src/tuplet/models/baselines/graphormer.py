@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_geometric.utils import softmax
 
 from tuplet.models.baselines.config import BaselineConfig
-from tuplet.models.baselines.pairs import Pairs, lay_down, take
+from tuplet.models.baselines.pairs import lay_down, take
 from tuplet.models.baselines.prepared import PreparedGraphs
 from tuplet.models.block import Stream
 from tuplet.models.encoded import pair_width
@@ -50,6 +51,8 @@ class PairBias(nn.Module):
 class GraphormerLayer(nn.Module):
     """x ← x + D(MHA(N x)), x ← x + D(FFN(N x)), with softmax(q·k / sqrt(c) + bias)."""
 
+    looks_at = "all nodes"
+
     def __init__(self, config: BaselineConfig) -> None:
         super().__init__()
         self.heads = config.heads
@@ -57,15 +60,26 @@ class GraphormerLayer(nn.Module):
         self.output = nn.Linear(config.dim, config.dim)
         self.stream = Stream(config.common)
 
-    def forward(self, x: Tensor, bias: list[Tensor], pairs: Pairs) -> Tensor:
-        """Nodes (N, d) after the layer."""
+    def forward(self, x: Tensor, bias: list[Tensor], prepared: PreparedGraphs) -> tuple[Tensor, list[Tensor]]:
+        """Nodes (N, d) after the layer, and biases as they came."""
+        pairs = prepared.pairs
+        assert pairs is not None
         projected = self.query_key_value(self.stream.enter(x))
         messages = []
         for stack, numbers in zip(pairs.stacks, bias, strict=True):
             q, k, v = take(projected, stack.nodes).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
             message = F.scaled_dot_product_attention(q, k, v, attn_mask=numbers.to(q.dtype))  # (B, h, m, c)
             messages.append(message.transpose(1, 2).flatten(2))
-        return self.stream.leave(x, self.output(lay_down(messages, pairs.node_places)))
+        return self.stream.leave(x, self.output(lay_down(messages, pairs.node_places))), bias
+
+    def weights(self, x: Tensor, bias: list[Tensor], prepared: PreparedGraphs) -> tuple[Tensor, Tensor, Tensor]:
+        """The node that looks, the one looked at, and the weight (Σ n², h)."""
+        pairs = prepared.pairs
+        assert pairs is not None
+        q, k, _ = self.query_key_value(self.stream.enter(x)).unflatten(-1, (3, self.heads, -1)).unbind(1)
+        score = (q[pairs.first] * k[pairs.second]).sum(-1) * q.shape[-1] ** -0.5
+        score = score + lay_down([numbers.permute(0, 2, 3, 1) for numbers in bias], pairs.pair_places)
+        return pairs.first, pairs.second, softmax(score, pairs.first)
 
 
 class DegreeInput(nn.Module):

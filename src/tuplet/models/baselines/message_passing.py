@@ -48,15 +48,27 @@ class GATLayer(Convolution):
     Edge features enter the scores. The loop of a node has the mean of those of its incoming edges, as PyG has it.
     """
 
+    looks_at = "neighbours and itself"
+
     def __init__(self, config: BaselineConfig) -> None:
         super().__init__(config)
         width = config.dim if config.reads_edges else None
         self.conv = GATConv(config.dim, config.dim // config.heads, config.heads, add_self_loops=False, edge_dim=width)
 
     def convolve(self, x: Tensor, e: Tensor | None, prepared: PreparedGraphs) -> Tensor:
-        if e is not None:
-            e = torch.cat([e, pool(e, prepared.edge_index[1], len(x), "mean").to(e.dtype)])
-        return self.conv(x, prepared.looped, e)
+        return self.conv(x, prepared.looped, _with_loops(e, prepared))
+
+    def weights(self, x: Tensor, e: Tensor | None, prepared: PreparedGraphs) -> tuple[Tensor, Tensor, Tensor]:
+        """The node that looks, the one looked at, and the weight (E + N, h)."""
+        _, (edges, weight) = self.conv(x, prepared.looped, _with_loops(e, prepared), return_attention_weights=True)
+        return edges[1], edges[0], weight
+
+
+def _with_loops(e: Tensor | None, prepared: PreparedGraphs) -> Tensor | None:
+    """Vectors of edges (E, d), and after them those of the loops (N, d)."""
+    if e is None:
+        return None
+    return torch.cat([e, pool(e, prepared.edge_index[1], prepared.graph.num_nodes, "mean").to(e.dtype)])
 
 
 class GINLayer(Convolution):

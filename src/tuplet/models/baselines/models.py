@@ -11,9 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tuplet.errors import InputError
+from tuplet.errors import InputError, OptionError
+from tuplet.graphs import GraphBatch
 from tuplet.models.attention import TokenAttention
 from tuplet.models.baselines.config import ON_PAIRS, BaselineConfig
+from tuplet.models.baselines.cost import estimate
+from tuplet.models.baselines.explain import Attending, explain_nodes
 from tuplet.models.baselines.gated_gcn import GatedGCNLayer
 from tuplet.models.baselines.gps import GPSLayer
 from tuplet.models.baselines.graphormer import DegreeInput, GraphormerLayer, PairBias
@@ -24,6 +27,8 @@ from tuplet.models.baselines.message_passing import GATLayer, GCNLayer, GINELaye
 from tuplet.models.baselines.ppgn import PPGNLayer
 from tuplet.models.baselines.prepared import PreparedGraphs, prepare, prepared_key
 from tuplet.models.block import make_norm
+from tuplet.models.cost import Cost
+from tuplet.models.explain import Explanation
 from tuplet.models.pooling import Head, pool
 from tuplet.models.reading import read_for, with_statistics
 
@@ -64,8 +69,15 @@ class Baseline(nn.Module, ABC):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+    def _read(self, batch: Any) -> GraphBatch:
+        return read_for(self.config.common, batch, self.device, self.dtype, stacklevel=5)
+
     def prepare(self, batch: Any) -> PreparedGraphs:
-        """Check a batch, predict its memory where that grows with pairs, and build its index lists."""
+        """Check a batch, predict its memory, and build its index lists."""
         if isinstance(batch, PreparedGraphs):
             if batch.key != prepared_key(self.config):
                 raise InputError(
@@ -73,10 +85,9 @@ class Baseline(nn.Module, ABC):
                 )
             prepared = batch
         else:
-            parameter = next(self.parameters())
-            graph = read_for(self.config.common, batch, parameter.device, parameter.dtype, stacklevel=4)
-            refuse_if_too_large(self.config, graph.sizes, self.parameters())
-            prepared = prepare(self.config, with_statistics(self.config.statistics, graph, parameter.dtype))
+            graph = self._read(batch)
+            refuse_if_too_large(self.config, graph.sizes, graph.num_edges, self.parameters())
+            prepared = prepare(self.config, with_statistics(self.config.statistics, graph, self.dtype))
             self._warn_if_centred(graph.num_graphs)
         self._learn_degrees(prepared)
         return prepared
@@ -103,6 +114,18 @@ class Baseline(nn.Module, ABC):
         """Predictions of shape (graphs | nodes | queried pairs, outputs)."""
         prepared = self.prepare(batch)
         return self.read_out(self.run(prepared), prepared)
+
+    def cost(self, batch: Any) -> Cost:
+        """Tokens, pairs, FLOPs and peak bytes of a training step on this batch, predicted without running it."""
+        graph = batch.graph if isinstance(batch, PreparedGraphs) else self._read(batch)
+        return estimate(self.config, graph, self.parameters())
+
+    def explain(self, batch: Any, layer: int = -1) -> Explanation:
+        """Attention weights of one layer in evaluation mode, with the nodes that rows and columns stand for.
+
+        GAT, GPS and Graphormer have them; the others refuse.
+        """
+        raise OptionError(f"explain: {self.config.name} has no attention weights; GAT, GPS and Graphormer have")
 
     @abstractmethod
     def run(self, prepared: PreparedGraphs) -> Tensor:
@@ -140,15 +163,31 @@ class NodeBaseline(Baseline):
         self.finish()
 
     def run(self, prepared: PreparedGraphs) -> Tensor:
-        x, e, encoded = self.inputs(prepared)
+        return self.final_norm(self.run_layers(prepared, self.config.depth)[0])
+
+    def run_layers(self, prepared: PreparedGraphs, depth: int) -> tuple[Tensor, Any]:
+        """Nodes (N, d) after ``depth`` layers, and what comes beside them: vectors of edges, or Graphormer's biases of pairs."""
+        x, beside, encoded = self.inputs(prepared)
         if self.degree is not None and self.bias is not None:
-            x, bias = self.degree(x, prepared), self.bias(e, encoded, prepared)
-            for layer in self.layers:
-                x = layer(x, bias, prepared.pairs)
-            return self.final_norm(x)
-        for layer in self.layers:
-            x, e = layer(x, e, prepared)
-        return x
+            x, beside = self.degree(x, prepared), self.bias(beside, encoded, prepared)
+        for layer in list(self.layers)[:depth]:
+            x, beside = layer(x, beside, prepared)
+        return x, beside
+
+    @torch.no_grad()
+    def explain(self, batch: Any, layer: int = -1) -> Explanation:
+        depth, training = self.config.depth, self.training
+        if not -depth <= layer < depth:
+            raise OptionError(f"layer: expected a number from {-depth} to {depth - 1}; came {layer}")
+        attending = self.layers[layer]
+        if not isinstance(attending, Attending):
+            return super().explain(batch, layer)
+        self.eval()
+        try:
+            prepared = self.prepare(batch)
+            return explain_nodes(attending, *self.run_layers(prepared, layer % depth), prepared)
+        finally:
+            self.train(training)
 
     def read_out(self, x: Tensor, prepared: PreparedGraphs) -> Tensor:
         graph = prepared.graph

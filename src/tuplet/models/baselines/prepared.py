@@ -68,7 +68,7 @@ def prepare(config: BaselineConfig, graph: GraphBatch) -> PreparedGraphs:
         weight = (degree[looped[0]] * degree[looped[1]]).rsqrt()
     if name == "GPS":
         tokens = Tuples.all(graph, 1)
-        layouts = make_layouts(config.common, (Dense((1, 1)),), tokens, tokens, reference=False)
+        layouts = make_layouts(config.common, (Dense((1, 1)),), tokens, tokens, "torch")
     if name == "Graphormer" or on_pairs:
         pairs = Pairs.prepare(graph, stacked=name != "2-IGN")
     if name == "Graphormer" and config.reads_edges and pairs is not None:
