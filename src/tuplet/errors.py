@@ -12,7 +12,8 @@ class InputError(TupletError, ValueError):
 
     def __init__(self, field: str, expected: str, came: str, hint: str = "") -> None:
         self.field = field
-        super().__init__(f"{field}: expected {expected}; came {came}." + (f" {hint}" if hint else ""))
+        ended = came.removesuffix(".")  # what came may be another error's sentence
+        super().__init__(f"{field}: expected {expected}; came {ended}." + (f" {hint}" if hint else ""))
 
 
 class OptionError(TupletError, ValueError):
@@ -29,6 +30,10 @@ class BackendError(TupletError, RuntimeError):
 
 class TooLargeError(TupletError, MemoryError):
     """Work that would not fit in the device's memory, refused before anything is allocated."""
+
+
+class RunError(TupletError, RuntimeError):
+    """A run folder, a checkpoint or a saved model that cannot be written or read."""
 
 
 class MissingExtraError(TupletError, ImportError):

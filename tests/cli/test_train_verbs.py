@@ -82,6 +82,37 @@ def test_a_named_data_set_and_a_finished_run(tmp_path, capsys):
     assert "split 0" in capsys.readouterr().out
 
 
+def test_how_far_the_reading_of_many_molecules_is_is_shown(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tuplet.datasets.preparation.MANY", 5)
+    words = ("--targets", "size", "--model", "A1^LN", "--out", tmp_path / "run")
+    assert run("train", table, *words, *SMALL) == 0
+    shown = capsys.readouterr()
+    assert f"reading {table}: 12 of 12 molecules" in shown.err
+    assert "12 of 12" not in shown.out
+
+
+def test_a_run_remembers_its_columns(table, tmp_path):
+    table.write_text(table.read_text().replace("smiles,", "structure,"))
+    words = (
+        "train",
+        table,
+        "--smiles",
+        "structure",
+        "--targets",
+        "size",
+        "--model",
+        "A1^LN",
+        "--out",
+        tmp_path / "run",
+    )
+    assert run(*words, *SMALL) == 0
+    assert run("predict", tmp_path / "run", table, "-o", tmp_path / "p.csv") == 0
+    assert run("predict", tmp_path / "run", table, "--smiles", "smiles", "-o", tmp_path / "p.csv") == 2
+    other = tmp_path / "other.csv"
+    other.write_text(table.read_text())
+    assert run("evaluate", tmp_path / "run", other) == 0
+
+
 def test_an_empty_cell_is_a_row(table, tmp_path, capsys):
     folder = tmp_path / "run"
     assert run("train", table, "--targets", "size", "--model", "A1^LN", "--out", folder, *SMALL) == 0
@@ -103,6 +134,79 @@ def test_a_run_remembers_its_split(table, tmp_path, capsys):
     assert float(capsys.readouterr().out.splitlines()[0].rsplit(":", 1)[1]) == pytest.approx(expected, rel=1e-4)
 
 
+def test_another_file_is_evaluated_as_a_whole_by_the_names_of_its_classes(tmp_path, capsys):
+    pytest.importorskip("rdkit", reason="needs rdkit (the extra mol)")
+    table, other = tmp_path / "m.csv", tmp_path / "other.csv"
+    words = ["acid", "base", "", "salt"]
+    rows = [f"{smiles},{words[number % 4]}" for number, smiles in enumerate(SMILES)]
+    table.write_text("smiles,kind\n" + "\n".join(rows) + "\n")
+    other.write_text("smiles,kind,note\n" + "\n".join(f"{row},x" for row in rows if "acid" not in row) + "\n")
+    folder = tmp_path / "run"
+    assert run("train", table, "--targets", "kind", "--model", "A1^LN", "--out", folder, *SMALL) == 0
+    capsys.readouterr()
+    assert run("evaluate", folder, other) == 0
+    shown = capsys.readouterr().out.splitlines()[0]
+    assert shown.startswith("all accuracy of A1^LN on other.csv, 9 rows: ")
+    assert run("predict", folder, other, "-o", tmp_path / "p.csv") == 0
+    told = [row for row in csv.DictReader((tmp_path / "p.csv").open()) if row["kind"]]
+    right = sum(row["predicted"] == row["kind"] for row in told) / len(told)
+    assert float(shown.rsplit(":", 1)[1]) == pytest.approx(right, abs=1e-5)
+    assert run("evaluate", folder, other, "--part", "train") == 0
+    assert "train accuracy of A1^LN on other.csv, 7 rows" in capsys.readouterr().out
+    other.write_text("smiles,kind\nCC,base\nCO,gas\n")
+    assert run("evaluate", folder, other) == 2
+    assert (
+        "expected the classes acid, base, salt, as the model was trained; other.csv has 'gas'"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_run_goes_on_with_the_options_it_began_with(tmp_path, capsys):
+    folder = tmp_path / "csl"
+    assert run("train", "csl", "--model", "A1", "--folds", "0", "--warmup", "0", "--out", folder, *SMALL) == 0
+    assert run("train", "CSL", "--out", folder, "--resume") == 0
+    capsys.readouterr()
+    assert run("train", "csl", "--out", folder, "--resume", "--lr", "0.5") == 2
+    assert "lr: expected 0.001, as the run in" in capsys.readouterr().err
+
+
+def test_another_name_of_a_data_set_has_its_presets(tmp_path, capsys):
+    assert run("train", "SR", "--variant", "RWSE", "--out", tmp_path / "sr") == 2
+    assert "variant: expected none, since srg has no presets; came 'RWSE'" in capsys.readouterr().err
+    assert run("train", "Csl", "--epochs", "1", "--out", tmp_path / "csl") == 2
+    assert "warmup: expected at most epochs = 1; came 50" in capsys.readouterr().err
+
+
+def test_rows_that_were_skipped_are_in_the_run_folder(table, tmp_path, capsys):
+    table.write_text(table.read_text() + "C(,3,x\nCC\n")
+    assert run("train", table, "--targets", "size", "--model", "A1^LN", "--out", tmp_path / "run", *SMALL) == 0
+    assert "2 row(s) skipped that cannot be used: row 14: 'C('" in capsys.readouterr().err
+    rows = list(csv.DictReader((tmp_path / "run" / "skipped.csv").open()))
+    assert [(row["row"], row["text"]) for row in rows] == [("14", "C("), ("15", "CC, , ")]
+    assert rows[1]["reason"] == "it has 1 cells, and the header 3"
+
+
+def test_a_place_to_write_is_looked_for_before_any_work(table, tmp_path, capsys):
+    assert run("train", table, "--targets", "size", "--model", "A1^LN", "--out", tmp_path / "run", *SMALL) == 0
+    capsys.readouterr()
+    assert run("predict", tmp_path / "run", table, "-o", tmp_path) == 2
+    assert "out: expected a file to write; " in capsys.readouterr().err
+    assert run("predict", tmp_path / "run", table, "-o", table / "p.csv") == 2
+    assert "out: expected a folder that can be written to; " in capsys.readouterr().err
+    assert run("predict", tmp_path / "run", table, "-o", tmp_path / "new" / "p.csv") == 0
+
+
+def test_no_traceback_even_of_an_error_that_nobody_thought_of(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tuplet.cli.train.run_train", lambda arguments: 1 / 0)
+    assert run("train", "csl", "--out", tmp_path) == 1
+    assert (
+        capsys.readouterr().err
+        == "tuplet: unexpected ZeroDivisionError: division by zero (--debug shows where it came from)\n"
+    )
+    with pytest.raises(ZeroDivisionError):
+        run("--debug", "train", "csl", "--out", tmp_path)
+
+
 def test_baselines_train_too(tmp_path):
     words = ("train", "csl", "--model", "GIN", "--folds", "0", "--warmup", "0", "--out", tmp_path / "gin", *SMALL[:-2])
     assert run(*words) == 0
@@ -112,6 +216,17 @@ def test_baselines_train_too(tmp_path):
 def test_lists(what, capsys):
     assert run("list", what) == 0
     assert "zinc" in capsys.readouterr().out
+
+
+def test_presets_say_where_published_names_hide_a_virtual_tuple(capsys):
+    assert run("list", "presets") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (
+        "zinc, zinc-full: The released configuration behind the paper's A2^Ngbh and A2^Ngbh+ has one virtual tuple"
+        in shown
+    )
+    assert "alchemy: The released configuration behind the paper's A2^Ngbh+ has six virtual tuples" in shown
+    assert "A2^Ngbh+VT and A2^Ngbh++VT are the released settings" in shown
 
 
 @pytest.mark.parametrize(
@@ -132,6 +247,8 @@ def test_lists(what, capsys):
         (["predict", "nowhere", "a.csv", "-o", "b.csv"], "nowhere"),
         (["predict", "nowhere", "a.csv", "-o", "a.csv"], "another file"),
         (["predict", "nowhere", "a.csv"], "--out"),
+        (["train", "csl", "--out", "run", "--devices", "500"], "devices: expected at most"),
+        (["train", ".", "--out", "run"], "file: expected an existing file; came . (a folder)."),
     ],
 )
 def test_errors_name_what_is_wrong(words, message, capsys, tmp_path, monkeypatch):

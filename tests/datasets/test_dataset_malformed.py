@@ -2,6 +2,7 @@
 
 import gzip
 import pickle
+import re
 import zipfile
 
 import networkx as nx
@@ -71,6 +72,11 @@ def broken_gzip(folder):
     return load(folder / "m.csv.gz")
 
 
+def written(folder, name, text):
+    (folder / name).write_text(text)
+    return load(folder / name)
+
+
 def data(**fields):
     return Data(edge_index=EDGE, **{"num_nodes": 2, "y": torch.tensor([0.5]), **fields})
 
@@ -80,6 +86,10 @@ MALFORMED = {
     "unknown name": (lambda f: load("zinck"), r"data set: expected one of csl, .*; came 'zinck'. Did you mean 'zinc'\?"),
     "unknown suffix": (lambda f: load(f / "m.xlsx"), r"data set: expected one of .*, or a file; came .*m.xlsx"),
     "no such table": (lambda f: load(f / "none.csv"), "file: expected an existing file; came .*none.csv"),
+    "a folder": (lambda f: load(f), r"file: expected an existing file; came .*\(a folder\)\.$"),
+    "a list of SMILES": (lambda f: written(f, "m.smi", "CCO ethanol\n"), r"file: expected a table .*; came .*m.smi\. Make it a .csv file"),
+    "a spreadsheet": (lambda f: written(f, "m.xlsx", "PK"), "file: expected a table .*; came .*m.xlsx. Save the sheet as a .csv file"),
+    "a saved PyG data set": (lambda f: written(f, "m.pt", "PK"), "came .*m.pt. It may run any code when it is read: read it in Python"),
     "a folder as table": (lambda f: (f / "d.csv").mkdir() or load(f / "d.csv"), r"file: expected an existing file; came .*\(a folder\)"),
     "no such data folder": (lambda f: load("zinc", data=f / "none"), "data: expected a folder of packed data sets; came .*none"),
     "folder without it": (lambda f: load("zinc", data=f), "zinc: expected the packed form, zinc12k/zinc12k.npz.*which lacks it"),
@@ -100,27 +110,43 @@ MALFORMED = {
     "targets not chosen": (lambda f: table(f, "smiles,a,b\nCC,1,2\n"), "targets: expected columns of .*'a', 'b'; came no choice"),
     "target twice": (lambda f: table(f, "smiles,y\nCC,1\n", targets=["y", "y"]), "targets: expected different columns"),
     "column twice": (lambda f: table(f, "smiles,y,y\nCC,1,2\n"), "expected columns with different names; came 'y' twice"),
-    "short row": (lambda f: table(f, "smiles,y\nCC,1\nCO\n"), "expected 2 cells in every row, as in the header; came 1 in row 3"),
-    "long row": (lambda f: table(f, "smiles,y\nCC,1,9\n"), "expected 2 cells in every row.*; came 3 in row 2"),
+    "short row": (
+        lambda f: table(f, "smiles,y\nCC,1\nCO\n", invalid="refuse"),
+        r"expected a molecule and targets in every row; came 1 that cannot be used: row 3: 'CO, ' \(it has 1 cells, and the header 2\)",
+    ),
+    "long rows alone": (lambda f: table(f, "smiles,y\nCC,1,9\n"), "row 2: 'CC, 1' .*it has 3 cells, .*. Are these the columns"),
     "semicolons": (lambda f: table(f, "smiles;y\nCC;1\n"), r"expected columns parted by commas \(.csv\).*; came semicolons"),
     "open quote": (lambda f: table(f, 'smiles,y\n"CC,1\n'), "expected a table with its quotes closed"),
     "not UTF-8": (lambda f: table(f, b"smiles,y\n\xff\xfe,1\n"), "expected a readable table in UTF-8"),
     "cut gzip": (broken_gzip, "expected a readable table in UTF-8; came Compressed file ended"),
     "text as number": (
-        lambda f: table(f, "smiles,a,b\nCC,1,2\nCO,x,3\n", targets=["a", "b"]),
-        "column 'a': expected a finite number, or nothing; came 'x' in row 3",
+        lambda f: table(f, "smiles,a,b\nCC,1,2\nCO,x,3\n", targets=["a", "b"], invalid="refuse"),
+        r"1 that cannot be used: row 3: 'x' \(column 'a' holds 'x', which is no finite number\). Pass invalid='skip'",
     ),
-    "infinite target": (lambda f: table(f, "smiles,y\nCC,1\nCO,inf\n"), "column 'y': expected a finite number.*'inf' in row 3"),
+    "infinite target": (
+        lambda f: table(f, "smiles,y\nCC,1\nCO,inf\n", invalid="refuse"),
+        "row 3: 'inf' .column 'y' holds 'inf', which is no finite number",
+    ),
+    "target beyond float32": (
+        lambda f: table(f, "smiles,y\nCC,1\nCO,1e39\n", invalid="refuse"), "column 'y' holds '1e39', which is no finite number"
+    ),
+    "numbers and words": (
+        lambda f: table(f, "smiles,y\nCC,1.5\nCO,n.d.\n"),
+        "column 'y': expected numbers, or words for classes; came both: 'n.d.' in row 3 among numbers. Say which they are",
+    ),
     "no target at all": (lambda f: table(f, "smiles,y\nCC,\nCO,nan\n"), "column 'y': expected a target in at least one row; came none"),
-    "missing class": (
-        lambda f: table(f, "smiles,y\nCC,a\nCO,\n", kind="classification"),
-        "column 'y': expected a class in every row; came none in row 3",
+    "no class at all": (
+        lambda f: table(f, "smiles,y\nCC,\nCO,\n", kind="classification"), "column 'y': expected a target in at least one row; came none"
+    ),
+    "classes in two columns": (
+        lambda f: table(f, "smiles,a,b\nCC,1,2\n", targets=["a", "b"], kind="classification"),
+        "targets: expected one column for classification; came 2",
     ),
     "one class": (lambda f: table(f, "smiles,y\nCC,a\nCO,a\n"), "expected at least two classes; came 'a' alone"),
     "not binary": (lambda f: table(f, "smiles,y\nCC,1\nCO,2\n", kind="binary"), "targets: expected 0, 1 or nothing for kind='binary'"),
     "unknown kind": (lambda f: table(f, "smiles,y\nCC,1\nCO,2\n", kind="rank"), "kind: expected one of 'regression'"),
     "unfit metric": (lambda f: table(f, "smiles,y\nCC,1.5\nCO,2\n", metric="ap"), "metric: expected one of 'mae', 'mse' for regression"),
-    "no molecule": (lambda f: table(f, "smiles,y\nXX,1\nC1,2\n"), "expected a molecule in every row; came 2 that cannot be read"),
+    "no molecule": (lambda f: table(f, "smiles,y\nXX,1\nC1,2\n"), "in every row; came 2 that cannot be used: row 2.*row 3"),
     "refused molecule": (lambda f: table(f, "smiles,y\nXX,1\nCC,2\n", invalid="refuse"), "row 2: 'XX'.*Pass invalid='skip'"),
     "unknown invalid": (lambda f: table(f, "smiles,y\nCC,1\n", invalid="drop"), "invalid: expected 'skip' or 'refuse'"),
     "unknown split": (lambda f: table(f, "smiles,y\nCC,1.5\n", split="time"), "split: expected 'random', .* or 'column:NAME'; came 'time'"),
@@ -177,7 +203,12 @@ MALFORMED = {
     ),
     "negative type": (lambda f: load([data(x=torch.tensor([-1, 0]))]), "x: expected whole numbers of at least 0.*; came -1"),
     "infinite y": (lambda f: load([data(y=torch.tensor([float("inf")]))]), "y: expected finite numbers"),
-    "negative class": (lambda f: load([data(y=torch.tensor([-1]))]), "y: expected one class 0, 1, .. for each item"),
+    "negative class": (
+        lambda f: load([data(y=torch.tensor([1])), data(y=torch.tensor([-2]))]),
+        r"y: expected one class 0, 1, .. for each item, or -1 where it is missing; came torch.int64 \(2, 1\) from -2",
+    ),
+    "half a class": (lambda f: load([data(y=torch.tensor([0.5]))], kind="classification"), "y: expected one class 0, 1, .. for each item"),
+    "every class missing": (lambda f: load([data(y=torch.tensor([-1]))]), "y: expected a class for at least one item; came none"),
     "labels too few": (lambda f: load([data(), data()], labels=[1]), "labels: expected 2, one a graph; came 1"),
     "unknown level": (lambda f: load([data()], level="pair"), "level: expected 'graph', 'node' or 'edge'; came 'pair'"),
     "pairs gone": (lambda f: load([data(edge_label=torch.ones(1))]), r"edge_label_index: expected the pairs to predict, \(2, Q\)"),
@@ -190,6 +221,10 @@ MALFORMED = {
     "graph6 empty": (lambda f: graph6(f, "\n"), "graphs: expected at least one graph"),
     "lines too many": (lambda f: graph6(f, "C~\n", "1\n2\n"), "labels: expected 1 lines in .*labels.txt, one a graph; came 2"),
     "labels uneven": (lambda f: graph6(f, "C~\nC~\n", "1 2\n3\n"), "labels: expected 2 in every line of .*; came 1 in line 2"),
+    "a word as number": (
+        lambda f: graph6(f, "C~\nC~\n", "1 2\n3 x\n"),
+        "targets: expected finite numbers, or nothing; came row 2, where column 'target 1' holds 'x', which is no finite number",
+    ),
     "labels gone": (lambda f: graph6(f, "C~\n") and load(f / "g.g6", labels=f / "none"), "labels: expected a readable text file"),
 }  # fmt: skip
 
@@ -201,3 +236,9 @@ def test_malformed(name, tmp_path):
         call(tmp_path)
     assert isinstance(caught.value, InputError | OptionError)
     assert "\n" not in str(caught.value)
+    assert not re.search(r"[^.]\.\.( |$)", str(caught.value).replace("1, ..", ""))  # no sentence ends twice
+
+
+def test_the_table_is_long_enough_and_every_sentence_says_something():
+    assert len(MALFORMED) >= 85
+    assert min(len(sentence) for _, sentence in MALFORMED.values()) >= 15

@@ -47,6 +47,26 @@ def test_missing_targets_and_several():
     assert bool(task.graphs[3].y[0, 1].isnan())
 
 
+def test_missing_classes_are_minus_one():
+    graphs = [ring(n, y=torch.tensor([n % 3 - 1])) for n in range(3, 23)]
+    task = load(graphs, split="stratified")
+    assert (task.kind, task.outputs, task.targets) == ("classification", 2, ("0", "1"))
+    assert [int(data.y) for data in task.graphs] == [n % 3 - 1 for n in range(3, 23)]
+    real = [ring(n, y=torch.tensor([float("nan") if n % 3 == 0 else n % 3 - 1.0])) for n in range(3, 23)]
+    again = load(real, kind="classification")
+    assert [int(data.y) for data in again.graphs] == [int(data.y) for data in task.graphs]
+    words = load(graphs, labels=[None if n % 3 == 0 else "ab"[n % 2] for n in range(20)])
+    assert words.targets == ("a", "b")
+    assert [int(data.y) == -1 for data in words.graphs] == [n % 3 == 0 for n in range(20)]
+    nodes = load(ring(9, y=torch.arange(9) % 3 - 1, train_mask=torch.ones(9).bool(), val_mask=torch.zeros(9).bool(),
+                      test_mask=torch.zeros(9).bool()))  # fmt: skip
+    assert nodes.graphs[0].y.tolist() == [-1, 0, 1] * 3
+    edges = [
+        ring(5, edge_label_index=torch.tensor([[0, 0], [1, 2]]), edge_label=torch.tensor([1, -1])) for _ in range(5)
+    ]
+    assert load(edges).graphs[0].edge_label.tolist() == [1, -1]
+
+
 def test_pyg_data_set():
     class Rings(InMemoryDataset):
         def __init__(self):

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tuplet.datasets import load
-from tuplet.datasets.table import read_molecules, read_table
+from tuplet.datasets.csv_table import TableRow, read_table
+from tuplet.datasets.table import read_molecules
 from tuplet.errors import InputError
 from tuplet.graphs.smiles import parse, scaffold
 
@@ -67,11 +68,23 @@ def test_binary_and_classes(write):
     assert load(write(table(n=[0, 1] * 5)), kind="regression").metric == "mae"
 
 
+def test_missing_classes_are_masked(write):
+    words = ["b", "", "a", "NA", "b", "a", "b", "?", "a", "b"]
+    task = load(write(table(kind=words)), split="stratified", fractions=(0.5, 0.3, 0.2))
+    assert (task.kind, task.outputs, task.targets) == ("classification", 2, ("a", "b"))
+    labels = torch.cat([data.y for data in task.graphs])
+    assert labels.tolist() == [1, -1, 0, -1, 1, 0, 1, -1, 0, 1]
+    assert sorted(torch.cat(list(task.splits[0].values())).tolist()) == list(range(10))
+    assert (labels[task.splits[0]["train"]] == -1).sum() in (1, 2)  # missing ones are dealt out evenly too
+    numbers = load(write(table(n=[1, 10, "", 1, 1, 1, 1, 1, 1, 1])), kind="classification")
+    assert numbers.targets == ("1", "10")
+
+
 def test_rows_that_are_no_molecules_are_told(write):
     smiles = ["CCO", "not a molecule", "CC", "C1CC", "", "CN(C)(C)(C)C", "CCC", "C", "CO", "N"]
     path = write(table(smiles, y=[0.1 * number for number in range(10)]))
     with pytest.warns(
-        UserWarning, match=r"4 row\(s\) skipped that are no molecules: row 3: 'not a molecule'.*row 5.*row 6.*row 7"
+        UserWarning, match=r"4 row\(s\) skipped that cannot be used: row 3: 'not a molecule'.*row 5.*row 6.*row 7"
     ) as caught:
         task = load(path)
     assert len([item for item in caught if "skipped" in str(item.message)]) == 1
@@ -82,7 +95,7 @@ def test_rows_that_are_no_molecules_are_told(write):
     assert len(task.graphs) == 6
     assert [round(float(data.y), 3) for data in task.graphs] == [0.0, 0.2, 0.6, 0.7, 0.8, 0.9]
     assert sorted(torch.cat(list(task.splits[0].values())).tolist()) == list(range(6))
-    with pytest.raises(InputError, match=r"4 that cannot be read: row 3.*Pass invalid='skip'"):
+    with pytest.raises(InputError, match=r"4 that cannot be used: row 3.*Pass invalid='skip'"):
         load(path, invalid="refuse")
 
 
@@ -113,7 +126,25 @@ def test_a_quoted_line_break_does_not_shift_row_numbers(write):
     with pytest.warns(UserWarning, match="row 3: 'BAD'"):
         task = load(path, targets="y")
     assert [item.row for item in task.skipped] == [3]
-    assert read_table(path).rows[0] == (2, ["CC", "two\nlines", "1"])
+    assert read_table(path).rows[0] == TableRow(2, ["CC", "two\nlines", "1"])
+
+
+def test_rows_with_problems_are_skipped_and_told_in_the_order_of_the_file(write):
+    text = "smiles,a,b\nCC,1,2\nC(,1,2\nCO,1\nCN,1,2,3\nCCC,low,2\nO,,inf\nN,,5\nCCO,3,\n"
+    with pytest.warns(UserWarning, match=r"5 row\(s\) skipped that cannot be used: row 3.*row 4.*row 5.*row 6.*row 7"):
+        task = load(write(text), targets=["a", "b"], fractions=(1, 0, 0))
+    assert [item.row for item in task.skipped] == [3, 4, 5, 6, 7]
+    assert task.skipped[1].reason == "it has 2 cells, and the header 3"
+    assert task.skipped[2].reason == "it has 4 cells, and the header 3"
+    assert (task.skipped[3].text, task.skipped[4].text) == ("low", "inf")
+    assert [data.num_nodes for data in task.graphs] == [2, 1, 3]
+    assert torch.cat([data.y for data in task.graphs]).nan_to_num(-1).tolist() == [[1, 2], [-1, 5], [3, -1]]
+
+
+def test_a_row_with_too_few_or_too_many_cells_is_cut_to_the_header(write):
+    rows = read_table(write("smiles,y\nCC\nCO,1\nCN,2,3\n")).rows
+    assert [row.cells for row in rows] == [["CC", ""], ["CO", "1"], ["CN", "2"]]
+    assert [row.problem is None for row in rows] == [False, True, False]
 
 
 def test_repeated_rows_are_kept_and_told(write):

@@ -85,8 +85,22 @@ def test_molecules_as_smiles():
     smiles = ["C", "CC", "CCC", "CCCC", "CCCCC", "CCO", "CN", "O"] * 2
     model = GraphRegressor("A1^LN", **{**SMALL, "epochs": 2}).fit(smiles, [len(text) for text in smiles])
     assert model.predict(["CCCCCC", "c1ccccc1"]).shape == (2,)  # aromatic atoms were never seen
-    with pytest.raises(InputError, match="smiles: expected a molecule"):
-        model.predict(["C("])
+    with pytest.raises(
+        InputError, match=r"X\[1\]: expected a graph that the model can read; came 'C\(': .* errors='nan'"
+    ):
+        model.predict(["CC", "C("])
+    with pytest.raises(
+        InputError, match=r"X\[2\]: expected a molecule; came 'C\(': it is not written as a SMILES is\.$"
+    ):
+        model.fit(["C", "CC", "C(", "CCC"], range(4))
+    lenient = model.set_params(errors="nan")
+    with pytest.warns(
+        UserWarning, match=r"2 graph\(s\) that cannot be predicted have NaN: X\[1\]: 'C\('.*; X\[2\]: 'None'"
+    ):
+        told = lenient.predict(["CC", "C(", None])
+    assert np.isnan(told).tolist() == [False, True, True]
+    with pytest.warns(UserWarning, match="cannot be predicted"):
+        assert np.isnan(lenient.score(["CC", "C("], [1, 2]))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +113,18 @@ def test_molecules_as_smiles():
             r"validation: expected a number in \[0, 1\); came 1.0",
         ),
         (lambda: GraphRegressor(strings="inchi").fit(GRAPHS, SIZES), "strings: expected 'smiles' or 'graph6'"),
-        (lambda: GraphRegressor().fit([*GRAPHS[:-1], "C"], SIZES), "X: expected graphs or SMILES; came some of each"),
+        (
+            lambda: GraphRegressor().fit([*GRAPHS[:-1], "C"], SIZES),
+            r"X\[0\]: expected a molecule; came .*: text was expected",
+        ),
+        (
+            lambda: GraphRegressor(**SMALL, errors="skip").fit(GRAPHS, SIZES).predict(GRAPHS),
+            "errors: expected 'raise' or 'nan'",
+        ),
+        (
+            lambda: GraphRegressor(**SMALL, validation=0, patience=3).fit(GRAPHS, SIZES),
+            "patience: 3 needs a validation part",
+        ),
         (lambda: GraphRegressor().predict(GRAPHS), "GraphRegressor: expected fit before predict"),
     ],
 )
@@ -113,3 +138,38 @@ def test_a_graph_that_fails_in_prediction_is_named():
     model = GraphRegressor(**{**SMALL, "epochs": 1}).fit(graphs, range(6))
     with pytest.raises(InputError, match=r"X\[1\]: expected a graph that the model can read"):
         model.predict([graphs[0], path(4, x=torch.full((4, 1), 9))])
+
+
+@pytest.mark.parametrize("classes", [["path", "ring"], [-1, 1], [False, True]])
+def test_a_graph_that_fails_has_no_class(classes):
+    graphs = [make(n, x=torch.zeros(n, 1, dtype=torch.long)) for n in range(3, 7) for make in (path, cycle)]
+    model = GraphClassifier(**{**SMALL, "epochs": 1}, errors="nan").fit(graphs, classes * 4)
+    assert model.classes_.tolist() == classes
+    assert model.predict(graphs).dtype == model.classes_.dtype
+    strange = path(4, x=torch.full((4, 1), 9))
+    with pytest.warns(UserWarning, match=r"1 graph\(s\) that cannot be predicted have NaN: X\[1\]: "):
+        told = model.predict([graphs[0], strange, graphs[1]])
+    assert [label != label for label in told.tolist()] == [False, True, False]
+    with pytest.warns(UserWarning, match="cannot be predicted"):
+        assert np.isnan(model.predict_proba([strange])).all()
+    with pytest.warns(UserWarning, match="cannot be predicted"):
+        assert model.score([strange], classes[:1]) == 0
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_missing_classes_are_masked(missing):
+    labels = [missing if number % 3 == 0 else shape for number, shape in enumerate(SHAPES)]
+    model = GraphClassifier(**SMALL, validation=0).fit(GRAPHS, labels)
+    assert model.classes_.tolist() == ["path", "ring"]
+    known = [number for number in range(len(GRAPHS)) if number % 3]
+    told = model.predict(GRAPHS)
+    assert model.score(GRAPHS, labels) == accuracy_score(SHAPES[known], told[known]) > 0.9
+
+
+def test_missing_numbers_are_masked():
+    blank = SIZES.copy()
+    blank[::3] = np.nan
+    model = GraphRegressor(**{**SMALL, "epochs": 2}).fit(GRAPHS, blank)
+    there = ~np.isnan(blank)
+    assert model.score(GRAPHS, blank) == pytest.approx(r2_score(blank[there], model.predict(GRAPHS)[there]))
+    assert model.score(GRAPHS[:1], SIZES[:1]) == 0 == r2_score([3.0, 3.0], [1.0, 2.0])

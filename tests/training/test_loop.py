@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from training_cases import TASKS, ends, options, paths_and_cycles, sizes
+from training_cases import TASKS, ends, everywhere, options, paths_and_cycles, sizes, tiny
 
 from tuplet.datasets.task import Task
 from tuplet.errors import InputError, OptionError
@@ -16,18 +16,8 @@ from tuplet.training import TrainOptions, evaluate, fit, learning_rate, progress
 from tuplet.training.batches import cut, share, shuffled, token_counts
 from tuplet.training.metrics import measure
 from tuplet.training.objective import Objective
+from tuplet.training.progress import describe
 from tuplet.training.runs import make_model
-
-
-def tiny(task=None, **changes):
-    torch.manual_seed(0)
-    return make_model(task or paths_and_cycles(), options(model_options={"norm": "layer", **changes}))
-
-
-def everywhere(task):
-    """The task with the same graphs to learn from, to validate and to test."""
-    whole = torch.arange(len(task.graphs))
-    return replace(task, splits=({"train": whole, "val": whole, "test": whole},))
 
 
 def test_overfits_paths_and_cycles():
@@ -133,22 +123,6 @@ def test_the_metric_is_over_all_targets_in_their_own_units():
     assert score.loss == pytest.approx(float((score.outputs.double()[there] - standard).abs().mean()), abs=1e-6)
 
 
-def test_missing_targets_leave_no_trace():
-    """The gradient with a missing target is that of the other targets alone."""
-    task = sizes(missing=False)
-    blank = [graph.clone() for graph in task.graphs]
-    for graph in blank[::2]:
-        graph.y = torch.full((1, 2), torch.nan)
-    half = replace(task, graphs=blank)
-    members = task.splits[0]["train"]
-    known = replace(task, splits=({"train": members[members % 2 == 1]},))
-    objective = Objective(half)
-    assert objective.count(objective.rows(members.tolist())) == 2 * len(known.splits[0]["train"])
-    for one, two in ((half, known),):
-        loss = [evaluate(tiny(one), t, "train").loss for t in (one, two)]
-        assert loss[0] == pytest.approx(loss[1], rel=1e-6)
-
-
 def test_accumulated_batches_make_the_step_of_one_large_batch():
     task = sizes()
     curves = []
@@ -229,6 +203,16 @@ def test_without_validation_the_last_epoch_counts():
     history = fit(tiny(), task, options(epochs=3))
     assert history.best == 2
     assert all(map(math.isnan, history.val_metric))
+    assert "nan" not in describe(history, options(), task.metric)
+
+
+@pytest.mark.parametrize("setting", [{"schedule": "plateau"}, {"patience": 3}, {"stop_at": 0.5}])
+def test_what_reads_validation_needs_it(setting):
+    task = paths_and_cycles(8)
+    task = replace(task, splits=({"train": task.splits[0]["train"]},))
+    ((name, value),) = setting.items()
+    with pytest.raises(OptionError, match=f"{name}: {value!r} needs a validation part; split 0 has none"):
+        fit(tiny(), task, options(**setting))
 
 
 def test_batches_by_tokens_hold_no_more_than_asked_and_every_graph_once():
@@ -283,7 +267,8 @@ def test_no_graphs_and_infinite_losses_are_refused(monkeypatch):
     [
         ("y", None, "y of graph 0: expected a tensor"),
         ("y", torch.tensor([0.5]), "classes as integers"),
-        ("y", torch.tensor([2]), "classes 0..1"),
+        ("y", torch.tensor([2]), "classes 0..1, or -1 where one is missing; came 0..2"),
+        ("y", torch.tensor([-2]), "classes 0..1, or -1 where one is missing; came -2..1"),
         ("y", torch.tensor([0, 1]), r"1 row\(s\) of 1 target"),
     ],
 )

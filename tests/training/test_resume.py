@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_cases import options, paths_and_cycles, sizes
+from training_cases import one_sided, options, paths_and_cycles, sizes
 
 from tuplet.errors import OptionError
 from tuplet.training import RunError, load, read_options, train
@@ -76,11 +76,13 @@ def test_a_run_killed_twenty_times_ends_bit_identical(tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.parametrize("name", ["cosine", "plateau"])
-def test_an_error_at_every_step_is_survived(tmp_path, monkeypatch, name):
+@pytest.mark.parametrize("schedule", ["cosine", "plateau"])
+@pytest.mark.parametrize("task", [paths_and_cycles(6), one_sided(count=24)], ids=["accuracy", "undefined"])
+@pytest.mark.filterwarnings("ignore:the rocauc of the validation part")
+def test_an_error_at_every_step_is_survived(tmp_path, monkeypatch, task, schedule):
     """Stopped after each save in turn, in the middle of an epoch or at its end; each time it goes on one step."""
-    task = paths_and_cycles(6)
-    setting = options(epochs=3, checkpoint_seconds=0, schedule=name, plateau_patience=1, model_options={"dropout": 0.3})
+    changes = {"schedule": schedule, "plateau_patience": 1, "model_options": {"dropout": 0.3}}
+    setting = options(epochs=3, checkpoint_seconds=0, **changes)
     train(task, setting, tmp_path / "whole", show=False)
     real = FolderKeeper.save
 

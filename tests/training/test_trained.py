@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import pickle
 import shutil
 import warnings
@@ -10,10 +11,12 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 import torch
-from training_cases import cycle, ends, options, path, paths_and_cycles, sizes
+from training_cases import cycle, ends, links, one_sided, options, path, paths_and_cycles, sizes
 
+from tuplet.datasets import pack
 from tuplet.errors import InputError, OptionError
 from tuplet.training import RunError, evaluate, load, predict_file, train
+from tuplet.training.aligned import aligned
 from tuplet.training.files import seal
 from tuplet.training.inputs import ready
 from tuplet.training.runs import make_model
@@ -163,6 +166,58 @@ def test_a_file_of_graphs(rings, tmp_path):
         predict_file(folder, tmp_path / "out.csv", tmp_path / "again.csv")
 
 
+def test_a_graph6_line_that_fails_is_a_row_with_an_error_text(rings, tmp_path):
+    folder, _ = rings
+    (tmp_path / "graphs.g6").write_text("# two good ones\nDqK\n!!\n\nC]\n")
+    assert predict_file(folder, tmp_path / "graphs.g6", tmp_path / "out.csv") == (3, 1)
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert [row["predicted"] != "" for row in rows] == [True, False, True]
+    assert rows[1]["error"].startswith("graph6: expected a graph6 string")
+
+
+def test_graphs_with_features_come_packed(tmp_path):
+    task = sizes()
+    train(task, options(epochs=1), tmp_path / "run", show=False)
+    pack(tmp_path / "new.npz", {"test": task.part("test")})
+    assert predict_file(tmp_path / "run", tmp_path / "new.npz", tmp_path / "out.csv") == (len(task.part("test")), 0)
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    expected = load(tmp_path / "run").predict(task.part("test")).values
+    assert [float(row["predicted_nodes"]) for row in rows] == pytest.approx(expected[:, 0].tolist(), abs=1e-6)
+
+
+def test_a_ragged_row_is_a_row_with_an_error_text(molecules, tmp_path):
+    folder, _ = molecules
+    (tmp_path / "new.csv").write_text("id,smiles,error\n1,CCO,0.5\n2,CC\n3,CC,0.1,9\n4,C(,0.1\n5,CN,0.2\n")
+    assert predict_file(folder / "run", tmp_path / "new.csv", tmp_path / "out.csv") == (5, 3)
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert list(rows[0]) == ["id", "smiles", "error", "predicted_half", "predicted_rest", "tuplet_error"]
+    assert [row["tuplet_error"] == "" for row in rows] == [True, False, False, False, True]
+    assert rows[1]["tuplet_error"] == "it has 2 cells, and the header 3"
+    assert [row["error"] for row in rows] == ["0.5", "", "0.1", "0.1", "0.2"]
+    alone = load(folder / "run").predict(["CCO", "CN"]).values[:, 0].tolist()
+    assert [float(rows[place]["predicted_half"]) for place in (0, 4)] == pytest.approx(alone, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("none.g6", "file: expected an existing file; came .*none.g6"),
+        ("", r"file: expected an existing file; came .*\(a folder\)"),
+        ("m.smi", r"file: expected a table \(.csv, .tsv\) or graph6 lines \(.g6\); came .*m.smi. Make it a .csv file"),
+        ("m.pt", "m.pt. It may run any code when it is read: read it in Python"),
+        ("m.npz", "m.npz: expected a complete .npz file of plain arrays"),
+        ("m.g6", "file: expected a readable text file; came .*m.g6"),
+    ],
+)
+def test_files_that_cannot_be_read(rings, tmp_path, name, words):
+    folder, _ = rings
+    if name.startswith("m"):
+        (tmp_path / name).write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=words):
+        predict_file(folder, tmp_path / name, tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_a_model_folder_can_be_moved(rings, tmp_path):
     folder, task = rings
     shutil.copytree(folder / "model", tmp_path / "elsewhere")
@@ -207,14 +262,67 @@ def test_nothing_in_the_files_is_executed(rings, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("level", ["graph", "edge"])
+def test_classes_are_known_by_their_names(tmp_path, level):
+    """A file of which a class is absent, or that lists them in another order, numbers them otherwise."""
+    if level == "graph":
+        base, field = paths_and_cycles(9), "y"
+        base = replace(base, outputs=3, targets=("path", "ring", "star"))
+    else:
+        base, field = links(), "edge_label"
+        graphs = [graph.clone() for graph in base.graphs]
+        for graph in graphs:
+            graph.edge_label = graph.edge_label[:, 0].long()
+        classes = {"kind": "classification", "loss": "cross_entropy", "metric": "accuracy", "outputs": 3}
+        base = replace(base, graphs=graphs, targets=("path", "ring", "star"), **classes)
+    train(base, options(epochs=2), tmp_path, show=False)
+    trained = load(tmp_path)
+    graphs = [graph.clone() for graph in base.graphs]
+    for graph in graphs:
+        graph[field] = 1 - graph[field]
+    other = replace(base, graphs=graphs, outputs=2, targets=("ring", "path"))
+    assert trained.evaluate(other, "train") == trained.evaluate(base, "train")
+    graphs[0][field] = torch.full_like(graphs[0][field], -1)
+    assert aligned(other, trained.task).graphs[0][field].tolist() == graphs[0][field].tolist()
+    with pytest.raises(OptionError, match=r"task: expected the classes path, ring, star, .*; .* has 'tree'"):
+        trained.evaluate(replace(other, targets=("ring", "tree")), "train")
+
+
+def test_numbers_in_another_order_are_refused(tmp_path):
+    task = sizes()
+    train(task, options(epochs=1), tmp_path, show=False)
+    with pytest.raises(OptionError, match="targets: expected nodes, ones, in this order; sizes has ones, nodes"):
+        load(tmp_path).evaluate(replace(task, targets=("ones", "nodes")))
+    assert load(tmp_path).evaluate(replace(task, targets=("atoms", "ones"))) == load(tmp_path).evaluate(task)
+
+
+def test_an_undefined_metric_is_told(tmp_path):
+    task = one_sided()
+    with pytest.warns(UserWarning, match="the rocauc of the validation part of split 0"):
+        train(task, options(epochs=1), tmp_path, show=False)
+    with pytest.warns(
+        UserWarning, match="the rocauc of the val part is undefined: no target has both a 0 and a 1 there"
+    ):
+        assert math.isnan(load(tmp_path).evaluate(task, "val")["rocauc"])
+
+
+def test_a_device_that_is_not_there_is_told(rings):
+    with pytest.raises(OptionError, match="device: expected one that torch has here, as 'cpu'; came 'banana'"):
+        load(rings[0], "banana")
+
+
 def test_evaluation_refuses_what_does_not_fit(rings):
     folder, task = rings
     trained = load(folder)
     with pytest.raises(OptionError, match="task: expected kind = 'classification'"):
         trained.evaluate(sizes())
-    with pytest.raises(OptionError, match="part: expected one of train, val, test that is not empty; came 'dev'"):
+    with pytest.raises(
+        OptionError, match="part: expected train or val or test, the parts that are not empty; came 'dev'"
+    ):
         trained.evaluate(task, "dev")
     with pytest.raises(OptionError, match=r"fold: expected a number 0\.\.0"):
         trained.evaluate(task, fold=4)
     with pytest.raises(InputError, match="items: expected a list of graphs or SMILES; came str alone"):
         trained.predict("DqK")
+    with pytest.raises(InputError, match="items: expected a list of graphs or SMILES; came Graph alone"):
+        trained.predict(nx.path_graph(3))

@@ -7,7 +7,7 @@ import torch
 from sklearn import metrics as sklearn
 
 from tuplet.errors import OptionError
-from tuplet.training.metrics import measure
+from tuplet.training.metrics import measure, why_undefined
 
 
 def drawn(columns, rows=40, missing=0.2):
@@ -51,6 +51,7 @@ def test_accuracy_of_classes_and_of_flags():
     outputs = torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.5]])
     assert measure("accuracy", outputs, torch.tensor([0, 1, 0])) == 2 / 3
     flags = torch.tensor([[1.0, 0.0], [torch.nan, 1.0]])
+    assert measure("accuracy", outputs, torch.tensor([0, -1, 0])) == 1 / 2  # -1 is a missing class
     # logits between 0 and 1 are still logits: 0.2 means more likely than not
     assert measure("accuracy", torch.tensor([[0.2, 0.3], [0.9, 0.4]]), flags) == 2 / 3
 
@@ -58,5 +59,14 @@ def test_accuracy_of_classes_and_of_flags():
 def test_nothing_to_measure_is_nan_and_unknown_names_are_refused():
     assert math.isnan(measure("mae", torch.zeros(2, 1), torch.full((2, 1), torch.nan)))
     assert math.isnan(measure("accuracy", torch.zeros(0, 2), torch.zeros(0, dtype=torch.long)))
+    assert math.isnan(measure("accuracy", torch.zeros(2, 2), torch.tensor([-1, -1])))
     with pytest.raises(OptionError, match="metric: expected 'mae'"):
         measure("f1", torch.zeros(2, 1), torch.zeros(2, 1))
+
+
+def test_a_metric_that_is_undefined_says_why():
+    nothing = torch.full((3, 1), torch.nan)
+    assert why_undefined("mae", torch.zeros(3, 1), nothing) == "no target is there"
+    assert why_undefined("accuracy", torch.zeros(2, 2), torch.tensor([-1, -1])) == "no target is there"
+    assert why_undefined("rocauc", torch.zeros(3, 1), torch.ones(3, 1)) == "no target has both a 0 and a 1 there"
+    assert why_undefined("mae", nothing, torch.zeros(3, 1)) == "the model's outputs are no numbers"

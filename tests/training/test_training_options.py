@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 import tuplet
+from tuplet.encodings import parse
 from tuplet.errors import OptionError
 from tuplet.training import TrainOptions, preset, presets, resolve
 from tuplet.training.settings import add_arguments, from_yaml, given, help_texts, override, to_yaml
@@ -90,6 +91,8 @@ def test_layers_are_preset_file_command_line_set(tmp_path):
         4,
         50,
     )
+    (tmp_path / "empty.yaml").write_text("model_options:\n")
+    assert resolve("csl", config=tmp_path / "empty.yaml") == resolve("csl")
     shared = {"heads": 4, "dropout": 0.0, "pool": "add", "encodings": ["RWSE:20:28"]}
     assert options.model_options == {**shared, "depth": 1, "dim": 32}
 
@@ -100,7 +103,8 @@ def test_every_preset_builds_its_model(dataset, model, variant):
     built = tuplet.build(options.model, **options.model_options).config
     assert built.name == options.model
     assert all(getattr(built, key) == value for key, value in options.model_options.items() if key != "encodings")
-    assert [str(encoding) for encoding in built.encodings] == list(options.model_options.get("encodings", []))
+    assert list(built.encodings) == [parse(text) for text in options.model_options.get("encodings", [])]
+    assert "virtual" not in options.model_options or built.choices.virtual  # what does nothing is not said
 
 
 # layers, heads, d, dropout, batch, lr, epochs, warm-up, virtual, pool, encodings, written down a second time
@@ -111,9 +115,16 @@ PROTOCOL = [
     ("zinc", "A2^VT", None, 10, 4, 64, 0.0, 32, 1e-3, 2000, 50, 10, "add", ["RWSE:20:28"]),
     ("zinc", "A1,2^Ngbh", None, 10, 4, 64, 0.0, 32, 1e-3, 2000, 50, None, "add", ["RWSE:20:28", "EdgeRWSE:16:16"]),
     ("zinc", "AS0:1^SN+VS", None, 10, 4, 64, 0.0, 32, 1e-3, 2000, 50, 1, "add", ["RWSE:20:28"]),
-    ("zinc", "AS0:1^SN", "SPE(All)", 10, 4, 96, 0.0, 128, 1e-3, 2000, 50, 6, "add", ["SPE:37:37:functions=16", "RWSE:20:16"]),
+    ("zinc", "AS0:1^SN", "SPE(All)", 10, 4, 96, 0.0, 128, 1e-3, 2000, 50, None, "add",
+     ["SPE:37:37:functions=16:layers=8:hidden=64", "RWSE:20:16"]),
+    ("zinc", "AS0:1^SN+VS", "SignNet(8)", 10, 4, 96, 0.0, 128, 1e-3, 2000, 50, 6, "add",
+     ["SignNet:8:16:rho=mlp:phi_layers=8:rho_layers=4", "RWSE:20:16"]),
+    ("zinc", "A2^Ngbh++VT", None, 8, 4, 64, 0.0, 32, 5e-4, 2000, 50, 1, "add", ["RWSE:20:28"]),
     ("alchemy", "A2^LN+VT", None, 16, 8, 128, 0.0, 128, 5e-4, 1000, 50, 6, "add",
-     ["SPE:12:12:functions=16", "RWSE:20:16", "EdgeRWSE:16:16"]),
+     ["SPE:12:12:functions=16:layers=8:hidden=64", "RWSE:20:16", "EdgeRWSE:16:16"]),
+    ("alchemy", "A2^Ngbh++VT", None, 8, 4, 64, 0.0, 32, 5e-4, 2000, 50, 6, "add",
+     ["SPE:12:12:functions=16:layers=8:hidden=64", "RWSE:20:16", "EdgeRWSE:16:16"]),
+    ("csl", "AS0:1^VS", None, 3, 4, 64, 0.0, 32, 1e-3, 200, 50, None, "add", None),
     ("molhiv", "A2^LN+VT", None, 10, 4, 64, 0.05, 32, 1e-4, 100, 5, 1, "mean", ["RWSE:16:16"]),
     ("peptides-func", "AS0:1^SN+VS", None, 8, 4, 120, 0.1, 128, 5e-4, 300, 10, 5, "mean", ["LapPE:10:16:model=deepset"]),
     ("csl", "A3^LN", None, 3, 4, 64, 0.0, 32, 1e-3, 200, 50, None, "add", None),

@@ -1,11 +1,14 @@
 """Small tasks of every kind, and options that train them in a second."""
 
+from dataclasses import replace
+
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from tuplet.datasets.task import Task
 from tuplet.training import TrainOptions
+from tuplet.training.runs import make_model
 
 TINY = {"dim": 8, "depth": 1, "heads": 2, "degree": True}
 
@@ -68,6 +71,14 @@ def flags(count=36):
     return Task("flags", graphs, (split(count),), "graph", "binary", 2, "bce", "rocauc")
 
 
+def one_sided(count=36):
+    """Flags whose validation part has no 0: its ROC-AUC is undefined, its loss is not."""
+    task = flags(count)
+    for member in task.splits[0]["val"].tolist():
+        task.graphs[member].y = torch.ones(1, 2)
+    return task
+
+
 def ends(folds=1):
     """Is a node an end of one of many paths? One graph, real features."""
     pieces = [path(2 + number % 4) for number in range(12)]
@@ -108,3 +119,14 @@ def options(**changes):
     }  # fmt: skip
     more = {**TINY, **changes.pop("model_options", {})}
     return TrainOptions(**{**usual, "model_options": more, **changes})
+
+
+def tiny(task=None, **changes):
+    torch.manual_seed(0)
+    return make_model(task or paths_and_cycles(), options(model_options={"norm": "layer", **changes}))
+
+
+def everywhere(task):
+    """The task with the same graphs to learn from, to validate and to test."""
+    whole = torch.arange(len(task.graphs))
+    return replace(task, splits=({"train": whole, "val": whole, "test": whole},))

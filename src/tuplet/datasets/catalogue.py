@@ -77,3 +77,9 @@ CATALOGUE: tuple[Row, ...] = (
 )  # fmt: skip
 
 ALIASES = {"sr": "srg", "zinc12k": "zinc", "ogbg-molhiv": "molhiv"}
+
+
+def row_of(text: str) -> Row | None:
+    """The row that a name means, in small or large letters, or by another name of the data set; None if there is none."""
+    name = text.strip().lower()
+    return next((row for row in CATALOGUE if row.name == ALIASES.get(name, name)), None)

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from tuplet.datasets.catalogue import ALIASES, CATALOGUE
+from tuplet.datasets.catalogue import CATALOGUE, row_of
+from tuplet.datasets.files import TABLES, TEXTS, check_file, is_table
 from tuplet.datasets.own import load_graphs
 from tuplet.datasets.packed import PackedGraphs, WithFields
 from tuplet.datasets.preparation import from_transform
-from tuplet.datasets.table import SUFFIXES, load_table
+from tuplet.datasets.table import load_table
 from tuplet.datasets.task import PARTS, Task
 from tuplet.datasets.where import Where
 from tuplet.errors import InputError, OptionError
 
-GRAPH6 = (".g6", ".graph6", ".txt")
 Transform = Callable[[Data], Data]
 
 
@@ -80,27 +80,21 @@ def load(
 
 
 def _by_text(source: str | Path, where: Where, split: Any, options: dict[str, Any]) -> Task:
-    text = str(source).strip()
-    name = ALIASES.get(text.lower(), text.lower())
-    rows = {row.name: row for row in CATALOGUE}
-    if name in rows:
-        return _chosen(_call(rows[name].loader, options, where), split)
+    row = row_of(str(source))
+    if row is not None:
+        return _chosen(_call(row.loader, options, where), split)
     path = Path(source).expanduser()
-    if path.name.lower().endswith(SUFFIXES):
-        _exists(path)
-        extra: dict[str, Any] = {"processes": where.processes or 1, "progress": where.progress}
+    if path.exists() or path.name.lower().endswith((*TABLES, *TEXTS)):
+        check_file(path)
+    if is_table(path):
+        extra: dict[str, Any] = {"processes": where.processes, "progress": where.progress}
         return _call(partial(load_table, **extra), options, path, **_given(split))
-    if path.suffix.lower() in GRAPH6:
-        _exists(path)
+    if path.suffix.lower() in TEXTS:
         return _call(load_graphs, {"name": path.name, **options}, path, **_given(split))
-    near = get_close_matches(name, rows, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"A file ends in {', '.join((*SUFFIXES[:2], *GRAPH6[:1]))}."
-    raise InputError("data set", f"one of {', '.join(rows)}, or a file", repr(text), hint)
-
-
-def _exists(path: Path) -> None:
-    if not path.is_file():
-        raise InputError("file", "an existing file", f"{path}" + (" (a folder)" if path.is_dir() else ""))
+    names = [row.name for row in CATALOGUE]
+    near = get_close_matches(str(source).lower(), names, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"A file ends in {', '.join((*TABLES[:2], TEXTS[0]))}."
+    raise InputError("data set", f"one of {', '.join(names)}, or a file", repr(str(source)), hint)
 
 
 def _given(split: Any) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def _flags(path: Path, cells: list[str]) -> np.ndarray:
 
 
 def _built(path: Path, smiles: list[str], y: np.ndarray, where: Where) -> PackedGraphs:
-    read = read_molecules(smiles, processes=where.processes or 1, progress=where.progress)
+    read = read_molecules(smiles, processes=where.processes, progress=where.progress)
     if read.failed or read.graphs is None:
         item, reason = read.failed[0]
         raise InputError(

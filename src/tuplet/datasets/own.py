@@ -47,7 +47,8 @@ def load_graphs(
     Args:
         graphs: a list or PyG data set of ``Data``, networkx graphs or graph6 strings; or the path of a graph6 file.
         labels: of the graphs: a file with a line a graph (numbers parted by commas or blanks, or a word for a class), or a
-            list. By default ``data.y``, and ``graph.graph["y"]`` of a networkx graph.
+            list. By default ``data.y``, and ``graph.graph["y"]`` of a networkx graph. An empty line, None, NaN, or -1 among classes
+            is a missing target.
         split: "random", "stratified", or a dict of positions for "train", "val", "test"; node tasks read ``train_mask``, .. if
             the graph has them.
         seed, fractions: of the split.
@@ -125,7 +126,7 @@ def _check(items: list[Data], directed: bool) -> None:
                 try:
                     read(data, directed=directed)
                 except InputError as error:
-                    raise InputError(f"graphs[{number}]", "a graph that can be read", str(error).rstrip(".")) from error
+                    raise InputError(f"graphs[{number}]", "a graph that can be read", str(error)) from error
             raise
 
 
@@ -157,8 +158,8 @@ def _labelled(labels: str | Path | Sequence[Any], count: int, kind: Kind | None)
     if not isinstance(labels, (str, Path)):
         if len(labels) != count:
             raise InputError("labels", f"{count}, one a graph", f"{len(labels)}")
-        if all(isinstance(label, str) for label in labels):
-            return from_cells(["label"], [[label] for label in labels], range(count), kind)
+        if any(isinstance(label, str) for label in labels) and all(isinstance(label, str | None) for label in labels):
+            return from_cells(["label"], [[label or ""] for label in labels], range(count), kind)
         return from_tensors([torch.as_tensor(label) for label in labels], kind)
     try:
         lines = Path(labels).read_text(encoding="utf-8-sig").splitlines()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,84 +12,20 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
+from tuplet.datasets.csv_table import Table, TableRow, read_table
 from tuplet.datasets.packed import Field, PackedGraphs
 from tuplet.datasets.parallel import Arrays, in_parts
+from tuplet.datasets.preparation import worth_processes
 from tuplet.datasets.splits import FRACTIONS, column_split, random_split, scaffold_split, strata, stratified_split
-from tuplet.datasets.targets import Targets, from_cells
+from tuplet.datasets.targets import Targets, from_cells, unreadable
 from tuplet.datasets.task import Kind, Loss, Metric, Skipped, Task
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs.smiles import ATOM_TYPES, BOND_TYPES, Unreadable, from_molecule, parse, scaffold
 
-SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 PART = 512
 """Molecules that are worked on at once."""
 LISTED = 10
 """Rows that a warning names."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A read table.
-
-    Args:
-        path: of the file.
-        header: names of the columns.
-        rows: number of each row in the file (the header is row 1) and its cells.
-    """
-
-    path: Path
-    header: list[str]
-    rows: list[tuple[int, list[str]]]
-
-    def column(self, name: str, option: str) -> int:
-        """Place of a column."""
-        if name not in self.header:
-            raise InputError(option, f"a column of {self.path}: {', '.join(map(repr, self.header))}", repr(name))
-        return self.header.index(name)
-
-
-def read_table(path: str | Path) -> Table:
-    """All rows of a CSV or TSV file, packed with gzip or not; UTF-8, with or without a byte order mark.
-
-    Empty lines are skipped, except where they are cells: inside a table of one column.
-    """
-    path = Path(path)
-    try:
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
-        raise InputError(str(path), "a readable table in UTF-8", str(error)) from error
-    delimiter = "\t" if ".tsv" in path.suffixes else ","
-    try:
-        records = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        raise InputError(str(path), "a table with its quotes closed", str(error)) from error
-    numbered = [(row, cells) for row, cells in enumerate(records, start=1) if any(cell.strip() for cell in cells)]
-    if numbered:
-        # a row of empty cells is a row, and in a table of one column so is an empty line before the last row
-        first, last = numbered[0][0], numbered[-1][0]
-        single = len(numbered[0][1]) == 1
-        numbered = [
-            (row, cells or [""])
-            for row, cells in enumerate(records, start=1)
-            if first <= row and (any(cell.strip() for cell in cells) or len(cells) > 1 or (single and row < last))
-        ]
-    if not numbered:
-        raise InputError(str(path), "a header and at least one row", "an empty file")
-    header = [cell.strip() for cell in numbered[0][1]]
-    for name in header:
-        if header.count(name) > 1:
-            raise InputError(str(path), "columns with different names", f"{name!r} twice")
-    if len(numbered) == 1:
-        raise InputError(str(path), "at least one row below the header", "none")
-    if len(header) == 1 and ";" in header[0]:
-        raise InputError(str(path), "columns parted by commas (.csv) or tabs (.tsv)", "semicolons")
-    for row, cells in numbered[1:]:
-        if len(cells) != len(header):
-            raise InputError(
-                str(path), f"{len(header)} cells in every row, as in the header", f"{len(cells)} in row {row}"
-            )
-    return Table(path, header, numbered[1:])
 
 
 def load_table(
@@ -109,7 +41,7 @@ def load_table(
     loss: Loss | None = None,
     metric: Metric | None = None,
     standardise: bool = True,
-    processes: int = 1,
+    processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Task:
     """A task from a table of molecules.
@@ -121,12 +53,12 @@ def load_table(
         split: "random", "stratified", "scaffold" (Bemis–Murcko), or "column:NAME" for a column of train, val, test.
         seed: of random and stratified splits.
         fractions: of train, val and test.
-        invalid: "skip" leaves rows out whose SMILES cannot be read, with a warning that lists them and with ``task.skipped``;
-            "refuse" raises.
+        invalid: "skip" leaves rows out that cannot be used (too many or too few cells, no molecule, no number where a target is
+            one), with a warning that lists them and with ``task.skipped``; "refuse" raises.
         kind: regression, classification or binary; by default what the cells look like (see ``targets.from_cells``).
         loss, metric: by default the usual ones of the kind.
         standardise: whether training standardises real targets.
-        processes: that read molecules.
+        processes: that read molecules; by default one for each core if there are many.
         progress: is told molecules done and in all.
     """
     if invalid not in ("skip", "refuse"):
@@ -134,15 +66,17 @@ def load_table(
     table = read_table(path)
     place = table.column(smiles, "smiles")
     chosen = _targets(table, smiles, targets, split)
-    texts = [cells[place] for _, cells in table.rows]
+    wanted = [table.column(name, "targets") for name in chosen]
+    usable, skipped = _usable(table, chosen, wanted, kind)
+    texts = [row.cells[place] for row in usable]
     read = read_molecules(texts, processes=processes, progress=progress, scaffolds=split == "scaffold")
-    skipped = tuple(Skipped(table.rows[item][0], texts[item].strip(), reason) for item, reason in read.failed)
-    kept = [table.rows[item] for item in read.kept]
+    skipped += [Skipped(usable[item].number, texts[item].strip(), reason) for item, reason in read.failed]
+    skipped.sort(key=lambda item: item.row)
+    kept = [usable[item] for item in read.kept]
     _report(table.path, skipped, invalid, len(kept))
     _report_repeats(table.path, kept, place)
-    rows = [row for row, _ in kept]
-    wanted = [table.column(name, "targets") for name in chosen]
-    found = from_cells(chosen, [[cells[column] for column in wanted] for _, cells in kept], rows, kind)
+    cells = [[row.cells[column] for column in wanted] for row in kept]
+    found = from_cells(chosen, cells, [row.number for row in kept], kind)
     parts = _split(table, kept, found, read.scaffolds, split, seed, fractions)
     if not len(parts["train"]):
         raise InputError("split", "at least one molecule to train on", f"none with split={split!r}")
@@ -157,7 +91,7 @@ def load_table(
     return Task(
         name=table.path.name, graphs=read.graphs.with_fields(y=Field(found.y, None, found.y.dtype)), splits=(parts,),
         level="graph", kind=found.kind, outputs=found.outputs, loss=chosen_loss, metric=chosen_metric,
-        node_types=ATOM_TYPES, edge_types=BOND_TYPES, mean=mean, std=std, targets=found.names, skipped=skipped,
+        node_types=ATOM_TYPES, edge_types=BOND_TYPES, mean=mean, std=std, targets=found.names, skipped=tuple(skipped),
         origin=f"molecules of {table.path}",
     )  # fmt: skip
 
@@ -182,13 +116,14 @@ class Molecules:
 def read_molecules(
     texts: Sequence[str],
     *,
-    processes: int = 1,
+    processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     scaffolds: bool = False,
 ) -> Molecules:
     """Graphs of many SMILES with OGB's features; those that cannot be read are told, not raised."""
     graphs, kept, failed, found = [], [], [], []
     first = 0
+    processes = worth_processes(processes, len(texts))
     for result in in_parts("tuplet.datasets.table:work", {"scaffolds": scaffolds}, _parts(texts), processes):
         bad = result["failed"].tolist()
         failed += [(first + item, reason) for item, reason in zip(bad, _unpacked(result["reasons"]), strict=True)]
@@ -255,9 +190,22 @@ def _targets(table: Table, smiles: str, targets: str | Sequence[str] | None, spl
     return others
 
 
+def _usable(
+    table: Table, names: list[str], columns: list[int], kind: Kind | None
+) -> tuple[list[TableRow], list[Skipped]]:
+    """Rows whose cells and targets can be read, and the others."""
+    skipped = [Skipped(row.number, ", ".join(row.cells), row.problem) for row in table.rows if row.problem is not None]
+    whole = [row for row in table.rows if row.problem is None]
+    bad = unreadable(
+        names, [[row.cells[column] for column in columns] for row in whole], [row.number for row in whole], kind
+    )
+    skipped += [Skipped(whole[item].number, text, reason) for item, (text, reason) in bad.items()]
+    return [row for item, row in enumerate(whole) if item not in bad], skipped
+
+
 def _split(
     table: Table,
-    kept: list[tuple[int, list[str]]],
+    kept: list[TableRow],
     found: Targets,
     scaffolds: list[str],
     split: str | None,
@@ -273,26 +221,37 @@ def _split(
     if isinstance(split, str) and split.startswith("column:"):
         name = split.removeprefix("column:")
         column = table.column(name, "split")
-        return column_split([cells[column] for _, cells in kept], [row for row, _ in kept], name)
+        return column_split([row.cells[column] for row in kept], [row.number for row in kept], name)
     raise OptionError(f"split: expected 'random', 'stratified', 'scaffold' or 'column:NAME'; came {split!r}")
 
 
-def _report(path: Path, skipped: tuple[Skipped, ...], invalid: str, kept: int) -> None:
+def _report(path: Path, skipped: Sequence[Skipped], invalid: str, kept: int) -> None:
     if not skipped:
         return
     listed = "; ".join(f"row {item.row}: {item.text[:40]!r} ({item.reason})" for item in skipped[:LISTED])
-    more = f"; and {len(skipped) - LISTED} more, all in task.skipped" if len(skipped) > LISTED else ""
+    more = (
+        f"; and {len(skipped) - LISTED} more, all in task.skipped and in the run folder"
+        if len(skipped) > LISTED
+        else ""
+    )
     if invalid == "refuse" or kept == 0:
-        hint = "Pass invalid='skip' to leave them out." if kept else "Is this the column of SMILES?"
+        hint = "Pass invalid='skip' to leave them out." if kept else "Are these the columns of SMILES and targets?"
         raise InputError(
-            str(path), "a molecule in every row", f"{len(skipped)} that cannot be read: {listed}{more}", hint
+            str(path),
+            "a molecule and targets in every row",
+            f"{len(skipped)} that cannot be used: {listed}{more}",
+            hint,
         )
-    warnings.warn(f"{path}: {len(skipped)} row(s) skipped that are no molecules: {listed}{more}", stacklevel=6)
+    warnings.warn(f"{path}: {len(skipped)} row(s) skipped that cannot be used: {listed}{more}", stacklevel=6)
 
 
-def _report_repeats(path: Path, kept: list[tuple[int, list[str]]], place: int) -> None:
+def _report_repeats(path: Path, kept: Sequence[TableRow], place: int) -> None:
     first: dict[str, int] = {}
-    repeats = [(first[cells[place]], row) for row, cells in kept if first.setdefault(cells[place], row) != row]
+    repeats = [
+        (first[row.cells[place]], row.number)
+        for row in kept
+        if first.setdefault(row.cells[place], row.number) != row.number
+    ]
     if repeats:
         earlier, later = repeats[0]
         warnings.warn(

@@ -10,11 +10,12 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from tuplet.datasets.task import Kind, Loss, Metric
+from tuplet.datasets.task import NO_CLASS, Kind, Loss, Metric
 from tuplet.errors import InputError, OptionError
 
 MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}
 """Cells that say that a target is missing, in any case."""
+LARGEST = torch.finfo(torch.float32).max
 _USUAL: dict[str, tuple[Loss, Metric]] = {
     "regression": ("l1", "mae"),
     "classification": ("cross_entropy", "accuracy"),
@@ -27,7 +28,7 @@ class Targets:
     """Targets of all items.
 
     Args:
-        y: (G, t) float32 with NaN for missing ones, or (G,) int64 classes.
+        y: (G, t) float32 with NaN for missing ones, or (G,) int64 classes with -1 for missing ones.
         kind: of the task.
         outputs: width of the model's output.
         names: of the targets, or of the classes.
@@ -58,7 +59,8 @@ class Targets:
 def from_cells(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Sequence[int], kind: Kind | None) -> Targets:
     """Targets from text.
 
-    With ``kind=None`` text that is no number makes classes, numbers that are all 0 or 1 binary targets, all others regression.
+    With ``kind=None`` one column of words makes classes, numbers that are all 0 or 1 binary targets, all others regression;
+    a column of words and numbers is refused.
 
     Args:
         names: of the columns.
@@ -66,20 +68,33 @@ def from_cells(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Seque
         rows: numbers of the rows in their file, for messages.
         kind: what they are.
     """
-    _known(kind)
     for place, name in enumerate(names):
         if all(_missing(row[place]) for row in cells):
             raise InputError(f"column {name!r}", "a target in at least one row", "none")
+    bad = unreadable(names, cells, rows, kind)
+    if bad:
+        item, (_, reason) = next(iter(bad.items()))
+        raise InputError("targets", "finite numbers, or nothing", f"row {rows[item]}, where {reason}")
+    if _are_classes(names, cells, rows, kind):
+        return _classes(names, cells)
     numbers = [[_number(cell) for cell in row] for row in cells]
-    text = any(value is None for row in numbers for value in row)
-    if kind == "classification" or (kind is None and text and len(names) == 1):
-        return _classes(names, cells, rows)
-    for row, values, number in zip(cells, numbers, rows, strict=True):
-        for name, cell, value in zip(names, row, values, strict=True):
-            if value is None or math.isinf(value):
-                raise InputError(f"column {name!r}", "a finite number, or nothing", f"{cell!r} in row {number}")
     y = torch.tensor(numbers, dtype=torch.float32).reshape(len(cells), len(names))
     return _real(y, tuple(names), kind)
+
+
+def unreadable(
+    names: Sequence[str], cells: Sequence[Sequence[str]], rows: Sequence[int], kind: Kind | None
+) -> dict[int, tuple[str, str]]:
+    """Items with a cell that should be a number and is none: the cell, and why; arguments as for ``from_cells``."""
+    found: dict[int, tuple[str, str]] = {}
+    if _are_classes(names, cells, rows, kind):
+        return found
+    for item, row in enumerate(cells):
+        for name, cell in zip(names, row, strict=True):
+            value = _number(cell)
+            if item not in found and (value is None or abs(value) > LARGEST):
+                found[item] = cell, f"column {name!r} holds {cell!r}, which is no finite number"
+    return found
 
 
 def from_tensors(values: Sequence[Tensor], kind: Kind | None) -> Targets:
@@ -100,25 +115,46 @@ def from_tensors(values: Sequence[Tensor], kind: Kind | None) -> Targets:
 
 
 def classes_of(y: Tensor) -> Targets:
-    """Classes 0, 1, .. from a tensor of whole numbers."""
-    if y.numel() != len(y) or bool((y != y.long()).any()) or int(y.min()) < 0:
-        raise InputError("y", "one class 0, 1, .. for each item", f"{y.dtype} {tuple(y.shape)} from {float(y.min()):g}")
-    labels = y.reshape(-1).long()
-    outputs = int(labels.max()) + 1
-    return Targets(labels, "classification", max(outputs, 2), tuple(map(str, range(max(outputs, 2)))))
+    """Classes 0, 1, .. from a tensor of whole numbers; -1, and NaN among floats, is a class that is missing."""
+    labels = y.nan_to_num(nan=NO_CLASS).long()
+    if y.numel() != len(y) or bool(((y != labels) & (y == y)).any()) or int(labels.min()) < NO_CLASS:
+        came = f"{y.dtype} {tuple(y.shape)} from {float(y.min()):g}"
+        raise InputError("y", "one class 0, 1, .. for each item, or -1 where it is missing", came)
+    if int(labels.max()) == NO_CLASS:
+        raise InputError("y", "a class for at least one item", "none")
+    outputs = max(int(labels.max()) + 1, 2)
+    return Targets(labels.reshape(-1), "classification", outputs, tuple(map(str, range(outputs))))
 
 
-def _classes(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Sequence[int]) -> Targets:
+def _are_classes(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Sequence[int], kind: Kind | None) -> bool:
+    """Whether cells are names of classes: as the kind says, or one column of words."""
+    _known(kind)
+    if kind is not None or len(names) != 1:
+        return kind == "classification"
+    there = [(row[0], number) for row, number in zip(cells, rows, strict=True) if not _missing(row[0])]
+    words = [(cell, number) for cell, number in there if _number(cell) is None]
+    if words and len(words) < len(there):
+        cell, number = words[0]
+        raise InputError(
+            f"column {names[0]!r}",
+            "numbers, or words for classes",
+            f"both: {cell!r} in row {number} among numbers",
+            "Say which they are: kind='regression' or 'classification' (--task-option kind=regression).",
+        )
+    return bool(words)
+
+
+def _classes(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Targets:
     if len(names) != 1:
         raise OptionError(f"targets: expected one column for classification; came {len(names)}")
-    for row, number in zip(cells, rows, strict=True):
-        if _missing(row[0]):
-            raise InputError(f"column {names[0]!r}", "a class in every row", f"none in row {number}")
-    words = [row[0].strip() for row in cells]
-    known = sorted(set(words), key=lambda word: (_number(word) is None, _number(word) or 0.0, word))
+    words = [None if _missing(row[0]) else row[0].strip() for row in cells]
+    known = sorted(
+        {word for word in words if word is not None},
+        key=lambda word: (_number(word) is None, _number(word) or 0.0, word),
+    )
     if len(known) < 2:
         raise InputError(f"column {names[0]!r}", "at least two classes", f"{known[0]!r} alone")
-    place = {word: number for number, word in enumerate(known)}
+    place: dict[str | None, int] = {None: NO_CLASS, **{word: number for number, word in enumerate(known)}}
     return Targets(torch.tensor([place[word] for word in words]), "classification", len(known), tuple(known))
 
 

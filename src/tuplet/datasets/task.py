@@ -17,6 +17,8 @@ Kind = Literal["regression", "classification", "binary"]
 Loss = Literal["l1", "mse", "cross_entropy", "bce"]
 Metric = Literal["mae", "mse", "accuracy", "rocauc", "ap"]
 PARTS = ("train", "val", "test")
+NO_CLASS = -1
+"""A class that is missing."""
 
 _FITTING: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "regression": (("l1", "mse"), ("mae", "mse")),
@@ -46,8 +48,8 @@ class Task:
     """A data set ready to learn from: graphs, splits, and what is asked.
 
     Targets at graph level are ``data.y``: (1, outputs) real numbers for regression and binary tasks (NaN is missing, and
-    masked in loss and metric), (1,) int64 for classification. At node level ``data.y`` is (n,) or (n, outputs), at edge
-    level ``data.edge_label`` (Q,) goes with ``data.edge_label_index`` (2, Q).
+    masked in loss and metric), (1,) int64 for classification (-1 is missing, and masked too). At node level ``data.y`` is
+    (n,) or (n, outputs), at edge level ``data.edge_label`` (Q,) goes with ``data.edge_label_index`` (2, Q).
 
     ``y`` is in the units in which the metric is reported. ``mean`` and ``std`` are for training alone, which may learn
     (y - mean) / std and turn its outputs back; benchmarks whose protocol scales the targets have them scaled in ``y``

@@ -1,10 +1,11 @@
 """Training, checkpoints, saved models, prediction."""
 
+from tuplet.errors import RunError
 from tuplet.training.estimators import GraphClassifier, GraphRegressor
 from tuplet.training.evaluation import Score, evaluate
-from tuplet.training.files import RunError
 from tuplet.training.loop import fit
 from tuplet.training.options import TrainOptions
+from tuplet.training.predicted_table import predict_file
 from tuplet.training.predictions import Predictions
 from tuplet.training.presets import preset, presets, resolve
 from tuplet.training.progress import progress_bar
@@ -13,7 +14,7 @@ from tuplet.training.schedule import learning_rate
 from tuplet.training.settings import add_arguments, given
 from tuplet.training.state import History
 from tuplet.training.summary import Result, Summary
-from tuplet.training.trained import Trained, load, predict_file
+from tuplet.training.trained import Trained, load
 
 __all__ = [
     "GraphClassifier",

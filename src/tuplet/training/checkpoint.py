@@ -12,7 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from tuplet._extras import require
-from tuplet.training.files import TEMPORARY, RunError, digest, make_folder, seal, unseal, write
+from tuplet.errors import RunError
+from tuplet.training.files import TEMPORARY, digest, make_folder, seal, unseal, write
 
 FORMAT = 1
 _NAME = re.compile(r"checkpoint-(\d{8})\.json")

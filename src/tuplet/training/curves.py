@@ -80,7 +80,8 @@ def _metric(axes: Any, summary: Summary) -> None:
     for result in summary.results:
         history = result.history
         if all(map(math.isnan, history.val_metric)):
-            axes.text(0.5, 0.5, "no validation set", color=GREY, ha="center", transform=axes.transAxes)
+            text = "no validation set" if all(map(math.isnan, history.val_loss)) else f"{summary.metric} undefined"
+            axes.text(0.5, 0.5, text, color=GREY, ha="center", transform=axes.transAxes)
             return
         name = f"seed {result.seed}" + (f", fold {result.fold}" if result.fold else "")
         marker = "o" if history.epochs < 3 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,8 +13,10 @@ import torch
 from torch_geometric.data import Data
 
 from tuplet._extras import require
-from tuplet.datasets.task import Kind, Loss
+from tuplet.datasets.own import load_graphs
+from tuplet.datasets.task import NO_CLASS, Kind, Loss
 from tuplet.errors import InputError, OptionError
+from tuplet.graphs.smiles import ATOM_TYPES, BOND_TYPES, Unreadable, try_smiles
 from tuplet.training.inputs import ready
 from tuplet.training.loop import fit
 from tuplet.training.options import TrainOptions
@@ -22,6 +25,9 @@ from tuplet.training.progress import progress_bar
 from tuplet.training.runs import make_model
 from tuplet.training.store import TaskInfo, model_options
 from tuplet.training.trained import Trained
+
+LISTED = 10
+"""Graphs that a warning names."""
 
 
 class GraphEstimator:
@@ -36,6 +42,8 @@ class GraphEstimator:
         patience: stop after so many epochs without improvement on them.
         seed: of weights, split and order.
         strings: what a text stands for: "smiles" or "graph6".
+        errors: what prediction does with graphs and SMILES that cannot be read: "raise" names the first of them, as scikit-learn
+            would; "nan" predicts NaN for them, with a warning that lists them. ``fit`` always raises.
         model_options: further options of ``tuplet.build``.
         train_options: further options of ``tuplet.training.TrainOptions``.
         show: print how far the training is.
@@ -60,6 +68,7 @@ class GraphEstimator:
         patience: int | None = None,
         seed: int = 0,
         strings: str = "smiles",
+        errors: str = "raise",
         model_options: Mapping[str, Any] | None = None,
         train_options: Mapping[str, Any] | None = None,
         show: bool = False,
@@ -72,7 +81,8 @@ class GraphEstimator:
             warmup,
             weight_decay,
         )
-        self.validation, self.patience, self.seed, self.strings = validation, patience, seed, strings
+        self.validation, self.patience, self.seed = validation, patience, seed
+        self.strings, self.errors = strings, errors
         self.model_options, self.train_options, self.show = model_options, train_options, show
 
     @classmethod
@@ -113,13 +123,14 @@ class GraphEstimator:
 
     def _fit(self, graphs: Sequence[Any], labels: np.ndarray, loss: Loss | None) -> None:
         """Train a model on graphs and labels (G,) or (G, t)."""
-        from tuplet.datasets.own import load_graphs
-
         if len(graphs) != len(labels):
             raise InputError("y", f"{len(graphs)} targets, one a graph", f"{len(labels)}")
         if not 0 <= self.validation < 1:
             raise OptionError(f"validation: expected a number in [0, 1); came {self.validation!r}")
         data, molecules = self._graphs(graphs)
+        for number, item in enumerate(data):
+            if isinstance(item, Unreadable):
+                raise InputError(f"X[{number}]", "a molecule", item.reason)
         held_out = int(len(data) * self.validation)
         order = np.random.default_rng(self.seed).permutation(len(data))
         split = {"train": order[held_out:].tolist(), "val": order[:held_out].tolist()}
@@ -129,8 +140,6 @@ class GraphEstimator:
             data, labels=list(torch.as_tensor(labels)), split=split, kind=self.kind, loss=loss, level="graph"
         )
         if molecules:
-            from tuplet.graphs.smiles import ATOM_TYPES, BOND_TYPES
-
             task = replace(task, node_types=ATOM_TYPES, edge_types=BOND_TYPES)
         options = self._options()
         seed = options.seeds[0]
@@ -159,28 +168,29 @@ class GraphEstimator:
         return TrainOptions.of({**values, "model_options": more, **(self.train_options or {})})
 
     def _graphs(self, items: Sequence[Any]) -> tuple[list[Any], bool]:
-        """Graphs, and whether they were molecules."""
+        """Graphs, ``Unreadable`` in place of a text that is no molecule; and whether they are molecules."""
         if self.strings not in ("smiles", "graph6"):
             raise OptionError(f"strings: expected 'smiles' or 'graph6'; came {self.strings!r}")
-        texts = [isinstance(item, str) for item in items]
-        if not any(texts) or self.strings == "graph6":
+        if self.strings == "graph6" or not any(isinstance(item, str) for item in items):
             return list(items), False
-        if not all(texts):
-            raise InputError("X", "graphs or SMILES", "some of each")
-        from tuplet.graphs.smiles import from_smiles
-
-        return [from_smiles(str(item)) for item in items], True
+        return [_molecule(item) for item in items], True
 
     def _predict(self, items: Sequence[Any]) -> Predictions:
+        """Predictions for all graphs; what fails is raised or warned of, as ``errors`` says."""
         if not hasattr(self, "trained_"):
             raise OptionError(f"{type(self).__name__}: expected fit before predict")
-        graphs: list[Data] = self._graphs(items)[0]
-        told = self.trained_.predict(graphs, batch_size=self.batch_size)
-        failed = [number for number, error in enumerate(told.errors) if error is not None]
+        if self.errors not in ("raise", "nan"):
+            raise OptionError(f"errors: expected 'raise' or 'nan'; came {self.errors!r}")
+        told = self.trained_.predict(self._graphs(items)[0], batch_size=self.batch_size)
+        failed = [(number, error) for number, error in enumerate(told.errors) if error is not None]
+        if failed and self.errors == "raise":
+            number, error = failed[0]
+            hint = "With errors='nan' its prediction is NaN."
+            raise InputError(f"X[{number}]", "a graph that the model can read", error, hint)
         if failed:
-            raise InputError(
-                f"X[{failed[0]}]", "a graph that the model can read", str(told.errors[failed[0]]).rstrip(".")
-            )
+            listed = "; ".join(f"X[{number}]: {error.rstrip('.')}" for number, error in failed[:LISTED])
+            more = f"; and {len(failed) - LISTED} more" if len(failed) > LISTED else ""
+            warnings.warn(f"{len(failed)} graph(s) that cannot be predicted have NaN: {listed}{more}", stacklevel=3)
         return told
 
 
@@ -200,17 +210,22 @@ class GraphRegressor(GraphEstimator):
         return self
 
     def predict(self, X: Sequence[Any]) -> np.ndarray:
-        """(G,) or (G, t), as the targets were."""
+        """(G,) or (G, t), as the targets were.
+
+        A graph or SMILES that cannot be read raises an error that names it; with ``errors="nan"`` its prediction is NaN.
+        """
         values = self._predict(X).values.numpy()
         return values[:, 0] if self.flat_ else values
 
     def score(self, X: Sequence[Any], y: Any) -> float:
-        """The coefficient of determination R², the mean over targets."""
+        """The coefficient of determination R², the mean over targets; missing targets do not count. NaN if a prediction is."""
         targets = np.asarray(y, dtype=np.float64)
         told = self.predict(X).reshape(len(targets), -1)
         targets = targets.reshape(told.shape)
-        left, whole = ((targets - told) ** 2).sum(0), ((targets - targets.mean(0)) ** 2).sum(0)
-        return float(np.mean(1 - left / np.where(whole > 0, whole, np.finfo(float).tiny)))
+        there = ~np.isnan(targets)
+        left = np.where(there, (targets - told) ** 2, 0).sum(0)
+        whole = np.nansum((targets - np.nanmean(targets, 0)) ** 2, 0)
+        return float(np.mean(np.where(whole > 0, 1 - left / np.where(whole > 0, whole, 1), left == 0)))
 
 
 class GraphClassifier(GraphEstimator):
@@ -219,22 +234,46 @@ class GraphClassifier(GraphEstimator):
     kind: ClassVar[Kind] = "classification"
 
     def fit(self, X: Sequence[Any], y: Any) -> GraphClassifier:
-        """Train on graphs and classes (G,), numbers or texts."""
-        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        """Train on graphs and classes (G,), numbers or texts; None or NaN is a missing class."""
+        labels, there = _labels(y)
+        self.classes_, numbers = np.unique(labels[there].tolist(), return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError("y", "at least two classes", f"{len(self.classes_)}")
-        self._fit(X, numbers.reshape(-1).astype(np.int64), None)
+        classes = np.full(len(labels), NO_CLASS, dtype=np.int64)
+        classes[there] = numbers
+        self._fit(X, classes, None)
         return self
 
     def predict(self, X: Sequence[Any]) -> np.ndarray:
-        """(G,) the most probable class."""
-        classes: np.ndarray = self.classes_[self._predict(X).labels.numpy()]
+        """(G,) the most probable class.
+
+        A graph or SMILES that cannot be read raises an error that names it; with ``errors="nan"`` its class is NaN.
+        """
+        numbers = self._predict(X).labels.numpy()
+        classes: np.ndarray = self.classes_[numbers]
+        failed = numbers == NO_CLASS
+        if failed.any():
+            classes = classes.astype(float if np.issubdtype(classes.dtype, np.number) else object)
+            classes[failed] = np.nan
         return classes
 
     def predict_proba(self, X: Sequence[Any]) -> np.ndarray:
-        """(G, classes) probabilities, in the order of ``classes_``."""
+        """(G, classes) probabilities, in the order of ``classes_``; NaN where there are none."""
         return self._predict(X).values.numpy()
 
     def score(self, X: Sequence[Any], y: Any) -> float:
-        """The share of graphs whose class is right."""
-        return float(np.mean(self.predict(X) == np.asarray(y)))
+        """The share of graphs whose class is right: of those that have a class in ``y``; one without a prediction is wrong."""
+        labels, there = _labels(y)
+        return float(np.mean(self.predict(X)[there] == labels[there]))
+
+
+def _molecule(item: Any) -> Data | Unreadable:
+    """The graph of a SMILES, or which text is none, and why."""
+    graph = try_smiles(item)
+    return Unreadable(f"{str(item)[:60]!r}: {graph.reason}") if isinstance(graph, Unreadable) else graph
+
+
+def _labels(y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(G,) labels, and (G,) which of them are there."""
+    labels = np.asarray(y, dtype=object).reshape(-1)
+    return labels, np.array([label is not None and label == label for label in labels.tolist()], dtype=bool)

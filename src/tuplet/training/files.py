@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tuplet.errors import OptionError, TupletError
+from tuplet.errors import OptionError, RunError
 
 TEMPORARY = ".part"
 """Ending of a file that is being written; whatever has it after a crash is rubbish."""
 CHECKSUM = "sha256"
-
-
-class RunError(TupletError, RuntimeError):
-    """A run folder, a checkpoint or a saved model that cannot be written or read."""
 
 
 def write(path: Path, data: bytes) -> None:
@@ -37,6 +35,13 @@ def write(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise cannot_write(path, error) from error
+
+
+def table_text(lines: Iterable[Sequence[Any]]) -> bytes:
+    """Lines of cells as the content of a CSV file."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(lines)
+    return buffer.getvalue().encode()
 
 
 def sync_folder(folder: Path) -> None:

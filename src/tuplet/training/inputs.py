@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,7 +44,7 @@ def narrowed(task: Task, folds: Sequence[int], parts: Sequence[str] = PARTS) -> 
     return replace(task, graphs=[task.graphs[number] for number in kept.tolist()], splits=splits)
 
 
-def ready(task: Task, model: nn.Module, show: bool = False) -> Task:
+def ready(task: Task, model: nn.Module, show: bool = False, root: str | Path | None = None) -> Task:
     """The task with all that ``model`` would otherwise compute for every batch again, stored with its graphs.
 
     What graphs bring along already is left as it is. For many graphs the result is kept in the cache of ``tuplet.datasets``.
@@ -52,6 +53,7 @@ def ready(task: Task, model: nn.Module, show: bool = False) -> Task:
         task: its graphs are not altered.
         model: whose config says what it reads.
         show: print how far the preparation is.
+        root: where prepared data are kept; ``tuplet.datasets.cache.default_root()`` if None.
     """
     wanted = _wanted(model, task)
     if not wanted:
@@ -62,7 +64,7 @@ def ready(task: Task, model: nn.Module, show: bool = False) -> Task:
 
         with progress_bar(f"preparing {task.name}") if show else nullcontext() as report:
             tell = None if report is None else lambda done, total: report(done, total, f"{done} of {total} graphs")
-            return prepare(task, **wanted, progress=tell)
+            return prepare(task, **wanted, root=root, progress=tell)
     graphs = list(task.graphs)
     if "complex_dim" in wanted:
         complexes = CliqueComplex(wanted["complex_dim"])

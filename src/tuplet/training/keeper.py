@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from tuplet.errors import RunError
 from tuplet.training.checkpoint import Checkpoints
-from tuplet.training.files import RunError
 from tuplet.training.parallel import every_row
 from tuplet.training.state import State, random_state, restore_random
 

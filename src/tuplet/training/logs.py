@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import warnings
 from collections.abc import Sequence
@@ -12,7 +10,7 @@ from typing import Any
 
 from tuplet._extras import require
 from tuplet.errors import MissingExtraError
-from tuplet.training.files import cannot_write, write
+from tuplet.training.files import cannot_write, table_text, write
 from tuplet.training.state import History
 from tuplet.training.summary import Result
 
@@ -47,12 +45,12 @@ class Log:
     def __call__(self, history: History) -> None:
         if self.written < 0:
             before = [row for result in self.finished for row in rows(result.seed, result.fold, result.history)]
-            write(self.path, _text([COLUMNS, *before, *rows(self.seed, self.fold, history)]))
+            write(self.path, table_text([COLUMNS, *before, *rows(self.seed, self.fold, history)]))
             self.board = self._open(history.epochs)
         else:
             try:
                 with open(self.path, "ab") as file:
-                    file.write(_text(rows(self.seed, self.fold, history, self.written)))
+                    file.write(table_text(rows(self.seed, self.fold, history, self.written)))
             except OSError as error:
                 raise cannot_write(self.path, error) from error
             self._draw(history)
@@ -82,9 +80,3 @@ class Log:
                 if not math.isnan(value):
                     self.board.add_scalar(name.replace("_", "/"), value, epoch + 1)
         self.board.flush()
-
-
-def _text(lines: Sequence[Sequence[Any]]) -> bytes:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(lines)
-    return buffer.getvalue().encode()

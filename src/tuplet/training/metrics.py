@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tuplet._extras import require
+from tuplet.datasets.task import NO_CLASS
 from tuplet.errors import OptionError
 
 
@@ -18,11 +19,12 @@ def measure(metric: str, outputs: Tensor, targets: Tensor) -> float:
         metric: "mae" or "mse" (over all targets that are there), "accuracy" (of classes, or of 0/1 targets), "rocauc" or
             "ap" (of each column that has both a 0 and a 1, then their mean, as OGB has it).
         outputs: (R, outputs): predictions, logits of classes, or a logit a column.
-        targets: (R,) classes, or (R, outputs) with NaN where a target is missing.
+        targets: (R,) classes with -1 where one is missing, or (R, outputs) with NaN where a target is missing.
     """
     library = require("torchmetrics.functional", "train")
     outputs, targets = outputs.detach().cpu().double(), targets.detach().cpu()
     if targets.dim() == 1:
+        outputs, targets = _present(outputs, targets)
         if len(targets) == 0:
             return math.nan
         counts = library.classification.multiclass_stat_scores(outputs, targets, outputs.shape[1], average="micro")
@@ -47,7 +49,16 @@ def measure(metric: str, outputs: Tensor, targets: Tensor) -> float:
     return float(error(outputs, targets))
 
 
+def why_undefined(metric: str, outputs: Tensor, targets: Tensor) -> str:
+    """Why ``measure`` gives NaN for these outputs and targets."""
+    if len(_present(outputs, targets)[1]) == 0:
+        return "no target is there"
+    if metric in ("rocauc", "ap"):
+        return "no target has both a 0 and a 1 there"
+    return "the model's outputs are no numbers"
+
+
 def _present(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs and targets where there is a target, as flat tensors."""
-    there = ~targets.isnan()
+    """Outputs and targets where there is a target: rows of classes, or flat tensors of numbers."""
+    there = ~targets.isnan() if targets.is_floating_point() else targets != NO_CLASS
     return outputs[there], targets[there]

@@ -1,4 +1,4 @@
-"""What is asked of a model: targets, loss and metric of a task. Missing targets (NaN) count in neither."""
+"""What is asked of a model: targets, loss and metric of a task. Missing targets (NaN, or the class -1) count in neither."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tuplet.datasets.task import NO_CLASS
 from tuplet.errors import InputError, OptionError
-from tuplet.training.metrics import measure
+from tuplet.training.metrics import measure, why_undefined
 
 if TYPE_CHECKING:
     from tuplet.datasets.task import Task
@@ -52,8 +53,8 @@ class Objective:
         self.ptr = torch.tensor([0, *self.counts]).cumsum(0)
         self.targets = torch.cat(columns)
         _check_values(task, self.targets, field)
-        there = torch.ones(len(self.targets)) if self.targets.dim() == 1 else (~self.targets.isnan()).sum(1)
-        self.valid = there.double()
+        classes = self.targets.dim() == 1
+        self.valid = (self.targets != NO_CLASS if classes else (~self.targets.isnan()).sum(1)).double()
         self.targets = self.targets.to(device)
         self.mean, self.std = _moments(task, device)
 
@@ -85,7 +86,7 @@ class Objective:
         """
         targets = self.targets[rows.to(self.targets.device)]
         if targets.dim() == 1:
-            return F.cross_entropy(outputs, targets, reduction="sum")
+            return F.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="sum")
         targets = targets.to(outputs.dtype)
         if self.mean is not None and self.std is not None:
             targets = (targets - self.mean.to(outputs.dtype)) / self.std.to(outputs.dtype)
@@ -102,6 +103,10 @@ class Objective:
     def metric(self, outputs: Tensor, rows: Tensor) -> float:
         """The task's metric of outputs as the model gives them."""
         return measure(self.task.metric, self.natural(outputs), self.targets[rows.to(self.targets.device)])
+
+    def why_undefined(self, outputs: Tensor, rows: Tensor) -> str:
+        """Why ``metric`` is NaN, in words."""
+        return why_undefined(self.task.metric, outputs, self.targets[rows.to(self.targets.device)])
 
 
 def _column(task: Task, values: Tensor | None, field: str, number: int) -> Tensor:
@@ -129,9 +134,9 @@ def _column(task: Task, values: Tensor | None, field: str, number: int) -> Tenso
 
 def _check_values(task: Task, targets: Tensor, field: str) -> None:
     if task.kind == "classification":
-        if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < task.outputs:
+        if len(targets) and not NO_CLASS <= int(targets.min()) <= int(targets.max()) < task.outputs:
             came = f"{int(targets.min())}..{int(targets.max())}"
-            raise InputError(field, f"classes 0..{task.outputs - 1}", came)
+            raise InputError(field, f"classes 0..{task.outputs - 1}, or -1 where one is missing", came)
     elif bool(targets.isinf().any()):
         raise InputError(field, "finite numbers, or NaN where a target is missing", "an infinite one")
     elif task.kind == "binary" and not bool(((targets == 0) | (targets == 1) | targets.isnan()).all()):

@@ -83,6 +83,16 @@ class TrainOptions:
         if self.warmup > self.epochs:
             raise OptionError(f"warmup: expected at most epochs = {self.epochs}; came {self.warmup}")
 
+    def refuse_without_validation(self, fold: int) -> None:
+        """Refuse options that read a validation metric, where a split has no validation part."""
+        for name, said in (
+            ("schedule", self.schedule == "plateau"),
+            ("patience", self.patience is not None),
+            ("stop_at", self.stop_at is not None),
+        ):
+            if said:
+                raise OptionError(f"{name}: {getattr(self, name)!r} needs a validation part; split {fold} has none")
+
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> TrainOptions:
         """From a mapping; a key that is no option is refused with the nearest one."""

@@ -49,10 +49,10 @@ def make_fabric(options: TrainOptions) -> Any:
     if options.accelerator == "cuda" and not torch.cuda.is_available():
         raise OptionError("accelerator: expected 'auto' or 'cpu', since torch finds no CUDA device here; came 'cuda'")
     gpu = options.accelerator != "cpu" and torch.cuda.is_available()
-    if gpu and options.devices > torch.cuda.device_count() and not started_by_torchrun():
-        raise OptionError(
-            f"devices: expected at most {torch.cuda.device_count()}, the GPUs here; came {options.devices}"
-        )
+    most = torch.cuda.device_count() if gpu else max(2, os.cpu_count() or 1)
+    if options.devices > most and not started_by_torchrun():
+        what = "GPUs" if gpu else "processes that its cores can run"
+        raise OptionError(f"devices: expected at most {most}, the {what} here; came {options.devices}")
     kwargs: dict[str, Any] = {
         "accelerator": "cuda" if gpu else "cpu",
         "precision": "bf16-mixed" if options.precision == "bf16" else "32-true",
@@ -119,7 +119,7 @@ def _leave() -> None:
 
 def _revive(path: Path) -> TupletError:
     told = files.unseal(path, "an error")
-    kind = getattr(tuplet.errors, told["kind"], getattr(files, told["kind"], OptionError))
+    kind = getattr(tuplet.errors, told["kind"], OptionError)
     error: TupletError = InputError("", "", "") if kind is InputError else kind()
     error.args = (told["text"],)
     return error

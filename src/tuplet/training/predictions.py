@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tuplet.datasets.task import NO_CLASS
 from tuplet.errors import OptionError
 from tuplet.training.store import TaskInfo
-
-NO_LABEL = -1
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Predictions:
             raise OptionError(
                 f"labels: expected a model that predicts classes; {self.task.name} is a {self.task.kind} task"
             )
-        return torch.where(self.outputs.isnan().any(1), NO_LABEL, self.outputs.argmax(1))
+        return torch.where(self.outputs.isnan().any(1), NO_CLASS, self.outputs.argmax(1))
 
     def columns(self) -> list[str]:
         """Names of the predicted columns."""

@@ -26,13 +26,16 @@ class PresetFile:
         datasets: their names.
         defaults: what all models share.
         models: what a model has of its own; the first is the one to try first, "*" stands for all others.
-        variants: what a variant (of encodings, mostly) changes, and under "models" for which models, if not for all.
+        variants: what a variant (of encodings, mostly) changes; under "models" for which models, if not for all, and what those have of
+            their own.
+        notes: what a reader of the paper should know.
     """
 
     datasets: tuple[str, ...]
     defaults: Mapping[str, Any]
     models: Mapping[str, Mapping[str, Any]]
     variants: Mapping[str, Mapping[str, Any]]
+    notes: tuple[str, ...]
 
 
 @cache
@@ -45,7 +48,11 @@ def preset_files() -> tuple[PresetFile, ...]:
             content = library.safe_load(path.read_text(encoding="utf-8"))
             found.append(
                 PresetFile(
-                    tuple(content["datasets"]), content["defaults"], content["models"], content.get("variants", {})
+                    datasets=tuple(content["datasets"]),
+                    defaults=content["defaults"],
+                    models=content["models"],
+                    variants=content.get("variants", {}),
+                    notes=tuple(content.get("notes", ())),
                 )
             )
     return tuple(found)
@@ -70,10 +77,10 @@ def preset(dataset: str, model: str | None = None, variant: str | None = None) -
     model = next(iter(file.models)) if model is None else model
     own = file.models.get(model, file.models.get(ANY, {}))
     more = dict(file.variants[variant]) if variant is not None else {}
-    fitting = more.pop("models", [model])
+    fitting = more.pop("models", {model: {}})
     if model not in fitting:
         raise OptionError(f"variant: {variant} on {dataset} is for {', '.join(fitting)}; came {model}")
-    return merge({"model": model}, file.defaults, own, more)
+    return merge({"model": model}, file.defaults, own, more, fitting[model])
 
 
 def presets() -> list[tuple[str, str, str]]:
@@ -86,6 +93,11 @@ def presets() -> list[tuple[str, str, str]]:
         for variant in ("", *file.variants)
         if not variant or model in file.variants[variant].get("models", [model])
     ]
+
+
+def notes() -> list[str]:
+    """What a reader of the paper should know of the settings, each with the data sets it is about."""
+    return [f"{', '.join(file.datasets)}: {note}" for file in preset_files() for note in file.notes]
 
 
 def resolve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -84,7 +85,9 @@ def describe(
     """
     parts = [f"epoch {history.epochs + (not over)} of {options.epochs}"]
     if history.train_loss:
-        parts += [f"loss {history.train_loss[-1]:.3g}", f"val {metric} {history.val_metric[-1]:.4g}"]
+        parts.append(f"loss {history.train_loss[-1]:.3g}")
+        validated = not math.isnan(history.val_metric[-1])
+        parts += [f"val {metric} {history.val_metric[-1]:.4g}"] if validated else []
     if pace is not None:
         parts.append(f"{pace:.0f} graphs/s")
     parts.append(f"{peak_memory() / 1e9:.1f} GB")

@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from tuplet._extras import require
-from tuplet.errors import MissingExtraError, OptionError
+from tuplet.errors import MissingExtraError, OptionError, RunError
 from tuplet.training.curves import draw
-from tuplet.training.evaluation import Evaluation
-from tuplet.training.files import RunError, locked, make_folder, seal, unseal, write
+from tuplet.training.evaluation import Evaluation, warn_undefined
+from tuplet.training.files import locked, make_folder, seal, table_text, unseal, write
 from tuplet.training.inputs import fingerprint, narrowed, ready
 from tuplet.training.keeper import FolderKeeper, Keeper
 from tuplet.training.logs import Log
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tuplet.datasets.task import Task
 
 OPTIONS, METRICS, CURVES, SUMMARY = "config.yaml", "metrics.csv", "curves.png", "summary.json"
+SKIPPED = "skipped.csv"
 MODEL, RESULT = "model", "result.json"
 
 
@@ -72,11 +73,13 @@ def train(
     resume: bool = False,
     show: bool = True,
     source: Mapping[str, Any] | None = None,
+    root: str | Path | None = None,
 ) -> Summary:
     """Train, evaluate and save: one run for each seed and split of the options.
 
     The run folder holds ``config.yaml`` (all options), ``metrics.csv``, ``curves.png``, ``summary.json``, ``model/`` (of the run
-    with the best validation metric) and ``runs/`` (of each run its checkpoints, model and event files).
+    with the best validation metric), ``runs/`` (of each run its checkpoints, model and event files), and ``skipped.csv`` if rows of a
+    file could not be used.
 
     Args:
         task: graphs, splits and what is asked.
@@ -85,23 +88,26 @@ def train(
         resume: go on where a run in this folder was stopped; one that has ended is not run again.
         show: print how far the run is.
         source: how the task can be loaded again; kept in the model's ``config.json``.
+        root: where prepared data are kept, as for ``tuplet.datasets.load``.
     """
     fabric_library()
     for module in ("torchmetrics", "safetensors", "yaml"):
         require(module, "train")
     first = first_of_all()
-    root = None if out is None else make_folder("out", out) if first else Path(out)
-    with locked(root) if root is not None and first else nullcontext():
-        options = _settle(root, options, resume, first)
+    folder = None if out is None else make_folder("out", out) if first else Path(out)
+    with locked(folder) if folder is not None and first else nullcontext():
+        options = _settle(folder, options, resume, first)
         folds = _folds(task, options)
         with torch.random.fork_rng(devices=[]):
             model = make_model(task, options, folds[0])
         fabric = make_fabric(options)
         task = narrowed(task, folds)
-        plan = Plan(options, folds, fingerprint(task), root, resume, show, source or {})
-        if root is not None and first:  # from here on the folder is taken
-            write(root / OPTIONS, to_yaml(options).encode())
-        summary: Summary = launch(fabric, _train, ready(task, model, show), plan)
+        plan = Plan(options, folds, fingerprint(task), folder, resume, show, source or {})
+        if folder is not None and first:  # from here on the folder is taken
+            write(folder / OPTIONS, to_yaml(options).encode())
+            if task.skipped:
+                write(folder / SKIPPED, table_text([("row", "text", "reason"), *map(astuple, task.skipped)]))
+        summary: Summary = launch(fabric, _train, ready(task, model, show, root), plan)
         return summary
 
 
@@ -212,6 +218,8 @@ def _run(
     if log is not None:
         log.close()
     test = Evaluation(model, task.graphs, objective, objective.part("test", fold), options, fabric).score()
+    if first:
+        warn_undefined(test, task.metric, f"the test part of split {fold}")
     result = Result(
         seed=seed,
         fold=fold,

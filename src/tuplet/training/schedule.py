@@ -38,6 +38,13 @@ def better(new: float, old: float, maximise: bool) -> bool:
     return new > old if maximise else new < old
 
 
+def preferable(new: tuple[float, float], old: tuple[float, float], maximise: bool) -> bool:
+    """Whether one pair of validation metric and loss is better than another: by the metric, or where neither has one by the loss."""
+    if math.isnan(new[0]) and math.isnan(old[0]):
+        return better(new[1], old[1], maximise=False)
+    return better(new[0], old[0], maximise)
+
+
 def _drops(metrics: Sequence[float], patience: int, maximise: bool) -> int:
     """How often ``patience`` epochs in a row brought no new best."""
     best, waited, drops = math.nan, 0, 0

@@ -47,10 +47,12 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by name, later ones first; options of the model are merged one by one."""
+    """Options by name, later ones first; options of the model are merged one by one, and none of them (an empty key) change nothing."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
+            if key == "model_options" and value is None:
+                continue
             inner = key == "model_options" and isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
             merged[key] = {**merged[key], **value} if inner else value
     return merged

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tuplet.training.files import RunError
-from tuplet.training.schedule import better
+from tuplet.errors import RunError
+from tuplet.training.schedule import preferable
 
 
 @dataclass
@@ -22,9 +22,10 @@ class History:
         lr: learning rate.
         train_loss: mean over the training targets, while they were learned from.
         val_loss: mean over the validation targets, after the epoch; NaN without a validation set.
-        val_metric: over the validation set, after the epoch; NaN without one.
+        val_metric: over the validation set, after the epoch; NaN without one, or where it is undefined (ROC-AUC of one class).
         seconds: of the epoch, validation included.
-        best: number of the epoch with the best validation metric, the first of equals; the last one without a validation set.
+        best: number of the epoch whose weights are kept: the first with the best validation metric; if no epoch has one, the first with
+            the lowest validation loss; if none has that either, the last.
     """
 
     lr: list[float] = field(default_factory=list)
@@ -53,9 +54,17 @@ class History:
         return cls(**listed)
 
     def is_best(self, maximise: bool) -> bool:
-        """Whether the last epoch is the best so far; without validation every epoch is better than those before."""
-        latest, record = self.val_metric[-1], self.val_metric[self.best]
-        return self.epochs == 1 or math.isnan(record) or better(latest, record, maximise)
+        """Whether the last epoch is the best so far, by the rule of ``best``."""
+        latest = self.val_metric[-1], self.val_loss[-1]
+        record = self.val_metric[self.best], self.val_loss[self.best]
+        nothing = all(map(math.isnan, (*latest, *record)))
+        return self.epochs == 1 or nothing or preferable(latest, record, maximise)
+
+    def watched(self, maximise: bool) -> tuple[list[float], bool]:
+        """What the plateau schedule follows, and whether more of it is better: the validation metric, or if no epoch has one the loss."""
+        if all(map(math.isnan, self.val_metric)):
+            return self.val_loss, False
+        return self.val_metric, maximise
 
 
 @dataclass

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from tuplet.errors import TupletError
+from tuplet.errors import RunError, TupletError
 from tuplet.training.checkpoint import read_tensors, to_bytes
-from tuplet.training.files import RunError, digest, make_folder, seal, unseal, write
+from tuplet.training.files import digest, make_folder, seal, unseal, write
 from tuplet.training.summary import versions
 
 if TYPE_CHECKING:

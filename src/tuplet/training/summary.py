@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tuplet.training.progress import duration
-from tuplet.training.schedule import better
+from tuplet.training.schedule import preferable
 from tuplet.training.state import History
 
 PACKAGES = ("torch", "torch_geometric", "numpy", "scipy", "lightning-fabric", "torchmetrics", "safetensors")
@@ -42,6 +42,11 @@ class Result:
     epochs: int
     seconds: float
     history: History
+
+    @property
+    def kept(self) -> tuple[float, float]:
+        """Validation metric and loss of the epoch whose weights are reported."""
+        return self.val, self.history.val_loss[self.best_epoch - 1]
 
     def plain(self) -> dict[str, Any]:
         """For JSON; NaN becomes None."""
@@ -101,10 +106,10 @@ class Summary:
 
     @property
     def best(self) -> Result:
-        """The run with the best validation metric, the first of equals."""
+        """The run with the best validation metric, or if none has one with the lowest validation loss; the first of equals."""
         first, *others = self.results
         for result in others:
-            first = result if better(result.val, first.val, self.maximise) else first
+            first = result if preferable(result.kept, first.kept, self.maximise) else first
         return first
 
     def plain(self) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from tuplet.errors import InputError, OptionError, TupletError
+from tuplet.errors import InputError, OptionError, RunError, TupletError
 from tuplet.graphs.door import as_data
+from tuplet.graphs.from_networkx import is_networkx
+from tuplet.graphs.smiles import ATOM_TYPES, BOND_TYPES, Unreadable, from_smiles
+from tuplet.training.aligned import aligned
 from tuplet.training.batches import cut, prepare, token_counts
-from tuplet.training.evaluation import evaluate
-from tuplet.training.files import RunError, write
+from tuplet.training.evaluation import evaluate, warn_undefined
 from tuplet.training.inputs import narrowed, ready
 from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import matmul_precision
@@ -45,13 +45,17 @@ class Trained:
 
     def to(self, device: torch.device | str) -> Trained:
         """The same, on a device."""
-        self.model.to(device)
+        try:
+            self.model.to(device)
+        except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+            reason = str(error).splitlines()[0]
+            raise OptionError(
+                f"device: expected one that torch has here, as 'cpu'; came {device!r} ({reason})"
+            ) from error
         return self
 
     def reads_smiles(self) -> bool:
         """Whether the model's features are those of molecules, so that a text is a SMILES."""
-        from tuplet.graphs.smiles import ATOM_TYPES, BOND_TYPES
-
         return (self.task.node_types, self.task.edge_types) == (ATOM_TYPES, BOND_TYPES)
 
     def predict(
@@ -64,7 +68,8 @@ class Trained:
     ) -> Predictions:
         """Predictions for graphs (PyG, networkx, graph6) or molecules (SMILES, where the model was trained on molecules).
 
-        They do not depend on the batches. A graph that cannot be read, or that does not fit, is a row with an error text.
+        They do not depend on the batches. A graph that cannot be read, or that does not fit, is a row with an error text, as is an
+        ``Unreadable`` in its place.
 
         Args:
             items: the graphs.
@@ -72,7 +77,7 @@ class Trained:
             batch_tokens: ... or tokens at once.
             progress: told how far it is (see ``progress_bar``).
         """
-        if isinstance(items, str | Data) or not isinstance(items, Iterable):
+        if isinstance(items, str | Data) or is_networkx(items) or not isinstance(items, Iterable):
             raise InputError("items", "a list of graphs or SMILES", f"{type(items).__name__} alone")
         read = [self._read(item) for item in items]
         graphs = [item for item in read if isinstance(item, Data)]
@@ -88,40 +93,51 @@ class Trained:
         return self._gather([found[place] for place in range(len(read))])
 
     def evaluate(
-        self, task: Task, part: str = "test", *, fold: int | None = None, batch_size: int = 32
+        self,
+        task: Task,
+        part: str = "test",
+        *,
+        fold: int | None = None,
+        batch_size: int = 32,
+        root: str | Path | None = None,
     ) -> dict[str, float]:
         """Metric, loss and number of rows of one part of a task; by default of the split that the model was trained on.
 
         Args:
-            task: like the one the model was trained for.
+            task: like the one the model was trained for; classes are known by their names.
             part: "train", "val" or "test".
-            fold: number of the split.
+            fold: number of the split; 0 if there is one alone.
             batch_size: graphs at once; the result does not depend on it.
+            root: where prepared data are kept, as for ``tuplet.datasets.load``.
         """
+        task = aligned(task, self.task)
         for field in ("level", "kind", "outputs"):
             if getattr(task, field) != getattr(self.task, field):
                 expected, came = getattr(self.task, field), getattr(task, field)
                 raise OptionError(
                     f"task: expected {field} = {expected!r}, as the model was trained; {task.name} has {came!r}"
                 )
-        fold = int(self.config.get("fold", 0)) if fold is None else fold
+        if fold is None:
+            fold = int(self.config.get("fold", 0)) if len(task.splits) > 1 else 0
         if not 0 <= fold < len(task.splits):
             raise OptionError(
                 f"fold: expected a number 0..{len(task.splits) - 1}, the splits of {task.name}; came {fold}"
             )
-        if part not in task.splits[fold] or len(task.splits[fold][part]) == 0:
-            raise OptionError(f"part: expected one of {', '.join(task.splits[fold])} that is not empty; came {part!r}")
+        filled = [name for name, items in task.splits[fold].items() if len(items)]
+        if part not in filled:
+            raise OptionError(f"part: expected {' or '.join(filled)}, the parts that are not empty; came {part!r}")
         task = narrowed(replace(task, mean=self.task.mean, std=self.task.std), [fold], [part])
-        task = ready(task, self.model)
+        task = ready(task, self.model, root=root)
         score = evaluate(self.model, task, part, fold=fold, batch_size=batch_size)
+        warn_undefined(score, self.task.metric, f"the {part} part")
         return {self.task.metric: score.metric, "loss": score.loss, "rows": float(len(score.outputs))}
 
     def _read(self, item: Any) -> Data | str:
         """A graph, or why there is none."""
+        if isinstance(item, Unreadable):
+            return item.reason
         try:
             if isinstance(item, str) and self.reads_smiles():
-                from tuplet.graphs.smiles import from_smiles
-
                 return from_smiles(item)
             graph = as_data(item)
         except TupletError as error:
@@ -168,57 +184,4 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
     if not folder.is_dir():
         raise RunError(f"{path}: expected the folder of a run or a model; there is none")
     model, task, config = load_model(folder if (folder / CONFIG).is_file() else folder / "model")
-    return Trained(model.to(device), task, config)
-
-
-def predict_file(
-    run: str | Path,
-    source: str | Path,
-    out: str | Path,
-    *,
-    smiles: str = "smiles",
-    batch_size: int = 32,
-    device: str = "cpu",
-) -> tuple[int, int]:
-    """Predict for a table of SMILES or a file of graphs, and write a CSV table; how many graphs, and how many failed.
-
-    The columns of a table are kept; predicted columns and ``error`` come after them. A file of graphs gives their number (and
-    at node or edge level the number of the row in its graph).
-
-    Args:
-        run: a run folder or a model folder.
-        source: a .csv or .tsv file with a column of SMILES, or a file of graphs as for ``tuplet.graphs.files.read_graphs``.
-        out: the table to write.
-        smiles: name of the column.
-        batch_size: graphs at once.
-        device: where the model runs.
-    """
-    from tuplet.datasets.table import SUFFIXES, read_table
-    from tuplet.graphs.files import read_graphs
-
-    trained = load(run, device)
-    if str(source).lower().endswith(SUFFIXES):
-        if not trained.reads_smiles():
-            raise InputError(str(source), f"graphs, since {trained.task.name} was not trained on SMILES", "a table")
-        table = read_table(source)
-        place = table.column(smiles, "smiles")
-        items: list[Any] = [cells[place] for _, cells in table.rows]
-        header, left = table.header, [cells for _, cells in table.rows]
-    else:
-        items = list(read_graphs(str(source)))
-        header, left = ["graph"], [[str(number)] for number in range(len(items))]
-    told = trained.predict(items, batch_size=batch_size)
-    owners = told.owner.tolist()
-    within: list[list[Any]] = [[] for _ in owners]
-    if trained.task.level != "graph":
-        header = [*header, "row"]
-        first = {owner: place for place, owner in reversed(list(enumerate(owners)))}
-        within = [[place - first[owner]] for place, owner in enumerate(owners)]
-    rows = [
-        [*left[owner], *number, *row, told.errors[owner] or ""]
-        for owner, number, row in zip(owners, within, told.rows(), strict=True)
-    ]
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows([[*header, *told.columns(), "error"], *rows])
-    write(Path(out), buffer.getvalue().encode())
-    return len(items), sum(error is not None for error in told.errors)
+    return Trained(model, task, config).to(device)
