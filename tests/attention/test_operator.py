@@ -62,7 +62,7 @@ def cases():
         patterns.append((name, pattern, simplices, simplices, pattern.groups - 1, False))
     for name, pattern, queries, keys, group, skip_self in patterns:
         for typed in (True, False):
-            layout = pattern.layout(queries, keys, group, typed, skip_self)
+            layout = pattern.layout(queries, keys, group, typed, skip_self).planned()
             yield (
                 f"{name}{'' if typed else ' untyped'}",
                 layout,
@@ -70,10 +70,10 @@ def cases():
                 pattern.types if typed else 0,
             )
     virtual = Virtual.make(graph, 2)
-    yield "from virtual", virtual_layout(one, virtual), virtual_pairs(one, virtual), 1
-    yield "to virtual", virtual_layout(virtual, one), virtual_pairs(virtual, one), 1
+    yield "from virtual", virtual_layout(one, virtual).planned(), virtual_pairs(one, virtual), 1
+    yield "to virtual", virtual_layout(virtual, one).planned(), virtual_pairs(virtual, one), 1
     virtual = Virtual.make(triangles, 2)
-    yield "simplices to virtual", virtual_layout(virtual, simplices), virtual_pairs(virtual, simplices), 1
+    yield "simplices to virtual", virtual_layout(virtual, simplices).planned(), virtual_pairs(virtual, simplices), 1
 
 
 CASES = list(cases())

@@ -8,10 +8,10 @@ import torch
 from torch_geometric.data import Batch, Data
 from zoo import NAMES, TASKS, build
 
-from tuplet.attention import FavorFeatures
+from tuplet.attention import FavorFeatures, Rule, attend_apart
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs.graph6 import from_graph6
-from tuplet.models.attention import interleave
+from tuplet.patterns import DefinedPairs
 
 ODD = ("@", "A?", "D??", "C~", "DDW", "F?B~w")  # one node, no edges, complete, a path, a star with isolated nodes
 
@@ -148,8 +148,12 @@ def test_a_self_loop_and_its_features_count():
 
 def test_heads_are_dealt_round_robin():
     for heads, groups in ((5, 2), (6, 3), (4, 3), (2, 1)):
-        every = torch.arange(heads)[None, :, None]
-        assert torch.equal(interleave([every[:, group::groups] for group in range(groups)]), every)
+        keys = torch.arange(groups)
+        # group g of the one query has the one key g, whose value is g in every head
+        pairs = tuple(DefinedPairs(keys[:1] * 0, keys[g : g + 1], keys[:1] * 0, 1, groups) for g in range(groups))
+        values = keys.double()[:, None, None].expand(groups, heads, 1)
+        found = attend_apart(values[:1], values, values, pairs, None, Rule("softmax", "none", 1.0))
+        assert found.flatten().tolist() == [head % groups for head in range(heads)]
     model = build("A3^LN", heads=4, node_types=None, edge_types=None)
     assert [group.heads for group in model.explain("CF").groups] == [(0, 3), (1,), (2,)]
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -166,13 +167,26 @@ BAD = {
     ),
     "a config that is a folder": (lambda tmp: resolve("zinc", config=tmp), "config: expected a YAML file; "),
     # what is to be trained
-    "an unknown model": (lambda tmp: fails(model="B2"), "B2"),
+    "an unknown model": (lambda tmp: fails(model="B2"), "unknown model name 'B2': a name begins with A and an order"),
     "an unknown model option": (lambda tmp: fails(model_options={"width": 3}), "width: no such option"),
     "outputs against the task": (
         lambda tmp: fails(model_options={"outputs": 9}),
         "model_options: outputs is 2 by the task rings; came 9",
     ),
     "a GPU that is not there": (lambda tmp: fails(accelerator="cuda"), "accelerator: expected 'auto' or 'cpu'"),
+    "more processes than cores": (lambda tmp: fails(devices=5000), "processes that its cores can run here; came 5000"),
+    "patience without validation": (
+        lambda tmp: fails(unvalidated(), patience=2),
+        "patience: 2 needs a validation part; split 0 has none",
+    ),
+    "no target to learn from": (
+        lambda tmp: fails(blank()),
+        "train: expected at least one target to learn from in split 0; all are missing",
+    ),
+    "a class below -1": (
+        lambda tmp: fails(below()),
+        "y: expected classes 0..1, or -1 where one is missing; came -2..1",
+    ),
     "a standard deviation of zero": (lambda tmp: fails(flat()), "mean, std: expected 2 numbers each, std positive"),
     "an infinite target": (
         lambda tmp: fails(infinite()),
@@ -193,6 +207,10 @@ BAD = {
     "a run folder that is not there": (
         lambda tmp: load(tmp / "none"),
         "expected the folder of a run or a model; there is none",
+    ),
+    "a device that is not there": (
+        lambda tmp: load(trained(tmp), "gpu:7"),
+        "device: expected one that torch has here, as 'cpu'; came 'gpu:7'",
     ),
     "a folder without a model": (
         lambda tmp: load(tmp),
@@ -247,6 +265,24 @@ BAD = {
 }
 
 
+def unvalidated():
+    task = paths_and_cycles(5)
+    return replace(task, splits=({"train": task.splits[0]["train"]},))
+
+
+def blank():
+    task = paths_and_cycles(5)
+    for graph in task.graphs:
+        graph.y = torch.tensor([-1])
+    return task
+
+
+def below():
+    task = paths_and_cycles(5)
+    task.graphs[0].y = torch.tensor([-2])
+    return task
+
+
 def flat():
     task = sizes()
     object.__setattr__(task, "std", (1.0, 0.0))
@@ -269,5 +305,7 @@ def test_bad_input_is_told_in_a_sentence(tmp_path, name):
     assert "Traceback" not in str(caught.value)
 
 
-def test_the_table_is_long_enough():
-    assert len(BAD) >= 20
+def test_the_tables_are_long_enough_and_every_sentence_says_something():
+    """With the table of malformed data, in tests/datasets, there are more than 130."""
+    assert len(BAD) >= 50
+    assert min(len(words) for _, words in BAD.values()) >= 15

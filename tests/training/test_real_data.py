@@ -38,6 +38,14 @@ def test_the_preset_of_texas_trains(tmp_path):
     assert summary.val[0] > constant - 0.05
 
 
+@needs_data
+def test_bonds_of_zinc_are_told_from_other_pairs(tmp_path):
+    task = load("edge-detection", data=DATA).limited(150, 50, 50)
+    words = ["epochs=3", "warmup=1", "dim=16", "depth=2", "seeds=0", "lr=3e-3", "batch_size=16", "accelerator=cpu"]
+    options = resolve("edge-detection", given={"model": "A2^LN"}, settings=words)
+    assert train(task, options, tmp_path, show=False).test[0] > 0.7  # half of the pairs are bonds
+
+
 @pytest.mark.soak
 def test_circular_skip_links_are_told_apart(tmp_path):
     """One of the five folds, mean pooling, a tenth of the preset's epochs."""

@@ -143,6 +143,11 @@ def test_many_graphs_are_prepared_through_the_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "FEW", 5)
     assert train(task, setting, show=False).results[0].history.train_loss == direct.results[0].history.train_loss
     assert list((tmp_path / "cache" / "prepared").iterdir())
+    train(task, setting, tmp_path / "run", show=False, root=tmp_path / "elsewhere")
+    (kept,) = (tmp_path / "elsewhere" / "prepared").iterdir()
+    assert kept.is_dir()
+    load(tmp_path / "run").evaluate(task, "train", root=tmp_path / "third")
+    assert list((tmp_path / "third" / "prepared").iterdir())
 
 
 def test_only_the_graphs_that_are_used_are_prepared():

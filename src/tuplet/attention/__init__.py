@@ -1,6 +1,6 @@
 """How attention is computed: one function, interchangeable backends, kernels and relations."""
 
-from tuplet.attention.api import BACKENDS, Backend, attend, join, resolve_backend
+from tuplet.attention.api import BACKENDS, Backend, Group, attend, attend_apart, check_backend, join, resolve_backend
 from tuplet.attention.kernels import FavorFeatures, FeatureMap, Kernel, feature_map
 from tuplet.attention.kronecker import kronecker_attend
 from tuplet.attention.weights import Rule
@@ -10,9 +10,12 @@ __all__ = [
     "Backend",
     "FavorFeatures",
     "FeatureMap",
+    "Group",
     "Kernel",
     "Rule",
     "attend",
+    "attend_apart",
+    "check_backend",
     "feature_map",
     "join",
     "kronecker_attend",

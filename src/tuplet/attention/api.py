@@ -1,7 +1,9 @@
-"""The one attention function: picks the backend, and joins groups where one softmax spans them."""
+"""The one attention function: picks the backend, deals heads to groups, and joins groups where one softmax spans them."""
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from typing import Literal
 
 import torch
@@ -10,31 +12,47 @@ from torch import Tensor
 from tuplet.attention import reference, torch_backend
 from tuplet.attention.weights import TINY, Rule, finite
 from tuplet.errors import BackendError, OptionError
-from tuplet.patterns import DefinedPairs, Structure
+from tuplet.patterns import DefinedPairs, Fused, FusedLines, FusedRows, Structure
 
-Backend = Literal["auto", "reference", "torch"]
-BACKENDS = ("reference", "torch")
+Backend = Literal["auto", "reference", "torch", "triton"]
+BACKENDS = ("reference", "torch", "triton")
+Group = Structure | DefinedPairs | Fused
 
 
-def resolve_backend(name: str) -> str:
-    """The backend that ``name`` stands for; a requested one is never replaced."""
-    if name == "auto":
-        return "torch"
-    if name not in BACKENDS:
+def check_backend(name: str) -> None:
+    """Refuse a name that is no backend."""
+    if name != "auto" and name not in BACKENDS:
         raise BackendError(f"backend: expected 'auto' or one of {', '.join(BACKENDS)}; came {name!r}")
+
+
+def resolve_backend(name: str, device: torch.device, dtype: torch.dtype) -> str:
+    """The backend that ``name`` stands for, for weights on ``device``; a requested one is never replaced."""
+    check_backend(name)
+    missing = _why_not_fused(device, dtype)
+    if name == "auto":
+        return "triton" if device.type == "cuda" and not missing else "torch"
+    if name == "triton" and missing:
+        raise BackendError(f"backend: 'triton' {missing}; 'auto' picks what there is")
     return name
 
 
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, structure: Structure | DefinedPairs, table: Tensor | None, rule: Rule
-) -> tuple[Tensor, Tensor]:
+def _why_not_fused(device: torch.device, dtype: torch.dtype) -> str:
+    """What is missing for the fused kernels, in words; nothing if they can run. Triton's interpreter runs them on a CPU."""
+    if find_spec("triton") is None:
+        return "needs the package triton, which is not installed"
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"needs a GPU; the model is on {device.type!r}"
+    return "has no float64; use 'torch'" if dtype == torch.float64 else ""
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, group: Group, table: Tensor | None, rule: Rule) -> tuple[Tensor, Tensor]:
     """Attention of one group of keys, on the backend its structure was laid out for.
 
     Args:
         q: (T1, h, c) queries (after the feature map of a kernelised attention).
         k: (T2, h, c) keys.
         v: (T2, h, c') values.
-        structure: the pairs, as a definition (``reference``) or a layout (``torch``).
+        group: the pairs, as a definition (``reference``) or a layout (``torch``, ``triton``).
         table: (types, h) learned numbers of the relation, None without one.
         rule: kernel, relation and scale.
 
@@ -45,8 +63,30 @@ def attend(
         if rule.relation != "none":
             raise OptionError(f"relation: {rule.relation!r} needs a table of its numbers; came none")
         table = q.new_zeros(1, q.shape[1])
-    backend = reference if isinstance(structure, DefinedPairs) else torch_backend
-    return backend.attend(q, k, v, structure, table, rule)
+    if isinstance(group, DefinedPairs):
+        return reference.attend(q, k, v, group, table, rule)
+    if isinstance(group, FusedLines | FusedRows):
+        from tuplet.attention.fused import operator
+
+        return operator.attend(q, k, v, group, table, rule)
+    return torch_backend.attend(q, k, v, group, table, rule)
+
+
+def attend_apart(
+    q: Tensor, k: Tensor, v: Tensor, groups: tuple[Group, ...], table: Tensor | None, rule: Rule
+) -> Tensor:
+    """(T1, h, c') messages of heads that are dealt to groups round-robin: head h attends to group h mod groups alone."""
+    if len(groups) == 1:  # also where a fused structure holds all groups
+        return attend(q, k, v, groups[0], table, rule)[0]
+    parts = []
+    for number, group in enumerate(groups):
+        heads = slice(number, None, len(groups))
+        own = None if table is None else table[:, heads]
+        parts.append(attend(q[:, heads], k[:, heads], v[:, heads], group, own, rule)[0])
+    if parts[0].shape[1] == parts[-1].shape[1]:
+        return torch.stack(parts, dim=2).flatten(1, 2)
+    dealt = [head for group in range(len(groups)) for head in range(group, q.shape[1], len(groups))]
+    return torch.cat(parts, dim=1)[:, sorted(range(q.shape[1]), key=dealt.__getitem__)]
 
 
 def join(parts: list[tuple[Tensor, Tensor]], rule: Rule) -> Tensor:

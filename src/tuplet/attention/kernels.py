@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tuplet.attention.weights import wide
+from tuplet.kernels import has_kernels
 
 Kernel = Literal["softmax", "relu", "performer", "linear"]
 
@@ -91,10 +92,18 @@ class FavorFeatures(FeatureMap):
         return (exponent.exp() / math.sqrt(self.features) + self.epsilon).to(dtype)
 
     def queries(self, q: Tensor) -> Tensor:
+        if has_kernels(q):
+            from tuplet.attention.fused import favor
+
+            return favor.queries(q, self.directions, self.epsilon)
         exponent = self._exponent(q)
         return self._exponential(exponent - exponent.detach().amax(-1, keepdim=True), q.dtype)
 
     def keys(self, keys: list[Tensor], graphs: list[Tensor], num_graphs: int) -> list[Tensor]:
+        if has_kernels(keys[0]):
+            from tuplet.attention.fused import favor
+
+            return favor.keys(keys, graphs, num_graphs, self.directions, self.epsilon)
         exponents = [self._exponent(k) for k in keys]
         rows = torch.cat([exponent.detach().amax(-1) for exponent in exponents])  # (T, h)
         largest = rows.new_full((num_graphs, rows.shape[1]), -math.inf)

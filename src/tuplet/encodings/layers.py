@@ -96,17 +96,28 @@ class GIN(nn.Module):
 
 
 class RowEncoder(nn.Module):
-    """One field of raw rows (R, c) to vectors (R, width): a batch norm of the raw numbers by option, and a linear map."""
+    """One field of raw rows (R, c) to vectors (R, width): a batch norm of the raw numbers by option, and a linear map.
 
-    def __init__(self, field: str, columns: int, width: int, norm: bool) -> None:
+    Args:
+        field: of the raw statistics.
+        columns: c.
+        width: of the vectors.
+        norm: whether there is a batch norm.
+        order: rows are nodes (1) or ordered pairs of nodes (2), whose padding the norm leaves out; 0 for simplices.
+        dim: of the simplices.
+    """
+
+    def __init__(self, field: str, columns: int, width: int, norm: bool, order: int = 0, dim: int = 0) -> None:
         super().__init__()
-        self.field = field
+        self.field, self.order, self.dim = field, order, dim
         self.norm = MaskedBatchNorm(columns) if norm else None
         self.linear = nn.Linear(columns, width)
 
     def forward(self, raw: Mapping[str, Tensor], graph: GraphBatch) -> Tensor:
         x = raw[self.field].to(self.linear.weight.dtype)
-        return self.linear(x if self.norm is None else self.norm(x))
+        if self.norm is not None:
+            x = self.norm(x, graph.live(self.order) if self.order else graph.live_simplices(self.dim))
+        return self.linear(x)
 
 
 class SimplexEncoder(nn.Module):

@@ -71,7 +71,7 @@ class EdgeRWSE(Encoding):
         return {self.fields[0]: out}
 
     def encoder(self) -> nn.Module:
-        return SimplexEncoder({1: RowEncoder(self.fields[0], self.steps, self.width, self.norm)})
+        return SimplexEncoder({1: RowEncoder(self.fields[0], self.steps, self.width, self.norm, dim=1)})
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class HodgeRW(Encoding):
         }
 
     def encoder(self) -> nn.Module:
-        rows = {k: RowEncoder(field, self.steps, self.width, self.norm) for k, field in enumerate(self.fields)}
+        rows = {k: RowEncoder(field, self.steps, self.width, self.norm, dim=k) for k, field in enumerate(self.fields)}
         return SimplexEncoder(rows)
 
 

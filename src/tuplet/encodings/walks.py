@@ -54,7 +54,7 @@ class RWSE(Encoding):
         return {self.fields[0]: out}
 
     def encoder(self) -> nn.Module:
-        return RowEncoder(self.fields[0], self.steps, self.width, self.norm)
+        return RowEncoder(self.fields[0], self.steps, self.width, self.norm, order=1)
 
 
 @dataclass(frozen=True)
@@ -98,4 +98,4 @@ class RRWP(Encoding):
         return {self.fields[0]: out}
 
     def encoder(self) -> nn.Module:
-        return RowEncoder(self.fields[0], self.slots, self.width, self.norm)
+        return RowEncoder(self.fields[0], self.slots, self.width, self.norm, order=2)

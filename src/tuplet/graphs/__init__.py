@@ -3,5 +3,6 @@
 from tuplet.graphs.batch import GraphBatch, offsets, repeat
 from tuplet.graphs.door import read
 from tuplet.graphs.features import Features
+from tuplet.graphs.padded import PaddedBatch
 
-__all__ = ["Features", "GraphBatch", "offsets", "read", "repeat"]
+__all__ = ["Features", "GraphBatch", "PaddedBatch", "offsets", "read", "repeat"]

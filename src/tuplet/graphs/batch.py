@@ -50,6 +50,11 @@ class GraphBatch:
     statistics: dict[str, Tensor] | None = None
 
     @property
+    def padded(self) -> bool:
+        """Whether the last graph is padding (see ``PaddedBatch``)."""
+        return False
+
+    @property
     def num_graphs(self) -> int:
         return self.ptr.numel() - 1
 
@@ -85,10 +90,45 @@ class GraphBatch:
         """(G,) nodes of each graph."""
         return self.ptr[1:] - self.ptr[:-1]
 
+    @property
+    def largest(self) -> int:
+        """No graph has more nodes."""
+        return max(self.sizes)
+
+    def total(self, order: int) -> int:
+        """Tuples of length ``order`` in the batch."""
+        return sum(n**order for n in self.sizes)
+
+    def offsets(self, order: int) -> Tensor:
+        """(G+1,) the first tuple of length ``order`` of each graph."""
+        return offsets(tuple(n**order for n in self.sizes), self.device)
+
+    def spread(self, order: int) -> tuple[Tensor, Tensor]:
+        """Of all tuples of length ``order`` the graph, and the number within it."""
+        first, total = self.offsets(order), self.total(order)
+        graph = repeat(torch.arange(self.num_graphs, device=self.device), first.diff(), total)
+        return graph, torch.arange(total, device=self.device) - first[graph]
+
+    def live(self, order: int) -> Tensor | None:
+        """Of all tuples of length ``order`` which are not padding; None where none is."""
+        return self.spread(order)[0] < self.num_graphs - 1 if self.padded else None
+
+    def live_simplices(self, dim: int) -> Tensor | None:
+        """Of the simplices of dimension ``dim`` that came with the batch which are not padding; None where none is."""
+        if not self.padded or dim == 0:
+            return self.live(1)
+        assert self.simplices is not None
+        return self.graph_of_node[self.simplices[dim - 1][:, 0]] < self.num_graphs - 1
+
+    @cached_property
+    def place_of_node(self) -> Tensor:
+        """(N,) number of each node within its graph."""
+        return torch.arange(self.num_nodes, device=self.device) - self.ptr[self.graph_of_node]
+
     @cached_property
     def graph_of_node(self) -> Tensor:
         """(N,) graph of each node."""
-        return repeat(torch.arange(self.num_graphs, device=self.device), self.n, self.num_nodes)
+        return repeat(torch.arange(self.num_graphs, device=self.device), self.ptr.diff(), self.num_nodes)
 
     @cached_property
     def row(self) -> Tensor:
@@ -110,10 +150,9 @@ class GraphBatch:
 
     def pair_number(self, u: Tensor, v: Tensor) -> Tensor:
         """Number of (u, v) among all ordered pairs of the batch, graph after graph and row-major, as all 2-tuples are numbered."""
-        start = offsets(tuple(n * n for n in self.sizes), self.device)
-        owner = self.graph_of_node[u]
-        first = self.ptr[owner]
-        return start[owner] + (u - first) * self.n[owner] + v - first
+        start = self.offsets(2)
+        owner, place = self.graph_of_node[u], self.place_of_node
+        return start[owner] + place[u] * self.n[owner] + place[v]
 
     def undirected_edges(self) -> tuple[Tensor, Tensor]:
         """Sources and targets of the underlying undirected graph: both directions of every edge, each once, sorted."""
@@ -127,7 +166,7 @@ class GraphBatch:
         out = self.rowptr[1:] - self.rowptr[:-1]
         if not self.directed:
             return out[:, None]
-        return torch.stack([out, torch.bincount(self.col, minlength=self.num_nodes)], dim=1)
+        return torch.stack([out, torch.zeros_like(out).scatter_add_(0, self.col, torch.ones_like(self.col))], dim=1)
 
 
 def repeat(values: Tensor, counts: Tensor, total: int) -> Tensor:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tuplet.attention import Rule, attend, feature_map, join
+from tuplet.attention import Group, Rule, attend, attend_apart, feature_map, join
 from tuplet.attention.kernels import Kernel
-from tuplet.patterns import DefinedPairs, Pattern, Structure
-
-Group = Structure | DefinedPairs
+from tuplet.models.dense import linear
+from tuplet.patterns import Pattern
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Layouts:
     """Who sees whom in one batch, laid out for one backend.
 
     Args:
-        patterns: for each pattern, for each group, its pairs.
+        patterns: for each pattern, for each group, its pairs; a fused layout has those of all groups in one.
         from_virtual: tuples see virtual tuples, or None.
         to_virtual: virtual tuples see tuples, or None.
         key_graph: (T2,) graph of each key.
@@ -27,6 +26,8 @@ class Layouts:
         graphs: G.
         kinds: how many keys each kind of token has (simplices of each dimension), in the order of the keys.
         values: the numbers that relation types stand for, where a function of them takes the place of a learned table.
+        live: (T1,) which queries are not padding, None where none is.
+        live_virtual: (G·m,) the same of the virtual tuples.
     """
 
     patterns: tuple[tuple[Group, ...], ...]
@@ -37,6 +38,8 @@ class Layouts:
     graphs: int
     kinds: tuple[int, ...] = ()
     values: Tensor | None = None
+    live: Tensor | None = None
+    live_virtual: Tensor | None = None
 
 
 class TokenAttention(nn.Module):
@@ -148,15 +151,18 @@ class TokenAttention(nn.Module):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Queries, keys, values (T, h, c) of tuples and of virtual tuples, after the feature map."""
         split = (self.heads, -1)
-        real = [self.query(x).unflatten(-1, split)]
-        if self.key_value is not None:
-            real += self.key_value(y).unflatten(-1, (2, *split)).unbind(1)
+        if self.key_value is not None and y is x:
+            real = list(linear(x, self.query, self.key_value).unflatten(-1, (3, *split)).unbind(1))
+        else:
+            real = [linear(x, self.query).unflatten(-1, split)]
+            if self.key_value is not None:
+                real += linear(y, self.key_value).unflatten(-1, (2, *split)).unbind(1)
         if self.key is not None and self.values is not None:
             parts = [value(part) for value, part in zip(self.values, y.split(layouts.kinds), strict=True)]
             real += [self.key(y).unflatten(-1, split), torch.cat(parts).unflatten(-1, split)]
         unreal: list[Tensor] = []
         if self.virtual is not None and virtual is not None:
-            unreal = list(self.virtual(virtual).unflatten(-1, (3, *split)).unbind(1))
+            unreal = list(linear(virtual, self.virtual).unflatten(-1, (3, *split)).unbind(1))
         return self.map_features(real, unreal, layouts)
 
     def map_features(
@@ -178,24 +184,12 @@ class TokenAttention(nn.Module):
         """Messages for tokens (T1, d) that attend to tokens ``y`` (T2, d), and for virtual tuples (G·m, d)."""
         message, upward = self.mix(*self.project(x, y, virtual, layouts), layouts)
         if upward is None or self.virtual_output is None:
-            return self.output(message.flatten(1)), None
-        return self.output(message.flatten(1)), self.virtual_output(upward.flatten(1))
+            return linear(message.flatten(1), self.output), None
+        return linear(message.flatten(1), self.output), linear(upward.flatten(1), self.virtual_output)
 
     def mix(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> tuple[Tensor, Tensor | None]:
         """Messages (T1, h, c) of tuples and (G·m, h, c) of virtual tuples, before the output projections."""
-        parts = [self._attend(real, number, groups, layouts) for number, groups in enumerate(layouts.patterns)]
-        if layouts.from_virtual is not None:
-            rule, table = self.plain, None
-            if self.joint and self.rule.relation != "none":
-                rule, table = self.rule, self.tables[-1]
-            parts.append([attend(real[0], unreal[1], unreal[2], layouts.from_virtual, table, rule)])
-        if self.joint:
-            message = join([part for group in parts for part in group], self.rule)
-        else:
-            sums = [interleave([message for message, _ in part]) for part in parts]
-            message = sums[0]
-            for other in sums[1:]:
-                message = message + other
+        message = self._joined(real, unreal, layouts) if self.joint else self._added(real, unreal, layouts)
         if layouts.to_virtual is None or self.virtual_output is None:
             return message, None
         upward, _ = attend(unreal[0], real[1], real[2], layouts.to_virtual, None, self.plain)
@@ -205,24 +199,28 @@ class TokenAttention(nn.Module):
         """The heads that attend to a group: all of them in the joint form, else every ``groups``-th, dealt round-robin."""
         return slice(None) if self.joint else slice(group, None, groups)
 
-    def _attend(
-        self, real: list[Tensor], pattern: int, groups: tuple[Group, ...], layouts: Layouts
-    ) -> list[tuple[Tensor, Tensor]]:
-        """Messages and log-sum-exps of each group, for the heads that attend to it."""
+    def _added(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> Tensor:
+        """The sum over patterns, each with its own softmax a group, and virtual tuples."""
         parts = []
-        for group, pairs in enumerate(groups):
-            heads = self.heads_of(len(groups), group)
-            q, k, v = (tensor[:, heads] for tensor in real)
-            parts.append(attend(q, k, v, pairs, self.table(pattern, group, heads, layouts), self.rule))
-        return parts
+        for number, groups in enumerate(layouts.patterns):
+            q, k, v = real
+            parts.append(attend_apart(q, k, v, groups, self.table(number, 0, slice(None), layouts), self.rule))
+        if layouts.from_virtual is not None:
+            parts.append(attend(real[0], unreal[1], unreal[2], layouts.from_virtual, None, self.plain)[0])
+        message = parts[0]
+        for other in parts[1:]:
+            message = message + other
+        return message
 
-
-def interleave(parts: list[Tensor]) -> Tensor:
-    """(T, h, c) from the heads of each group, which were dealt round-robin."""
-    if len(parts) == 1:
-        return parts[0]
-    if parts[0].shape[1] == parts[-1].shape[1]:
-        return torch.stack(parts, dim=2).flatten(1, 2)
-    heads, groups = sum(part.shape[1] for part in parts), len(parts)
-    dealt = [head for group in range(groups) for head in range(group, heads, groups)]
-    return torch.cat(parts, dim=1)[:, sorted(range(heads), key=dealt.__getitem__)]
+    def _joined(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> Tensor:
+        """One softmax over all groups of all patterns and the virtual tuples."""
+        parts = []
+        for number, groups in enumerate(layouts.patterns):
+            q, k, v = real
+            for place, group in enumerate(groups):
+                parts.append(attend(q, k, v, group, self.table(number, place, slice(None), layouts), self.rule))
+        if layouts.from_virtual is not None:
+            typed = self.rule.relation != "none"
+            rule, table = (self.rule, self.tables[-1]) if typed else (self.plain, None)
+            parts.append(attend(real[0], unreal[1], unreal[2], layouts.from_virtual, table, rule))
+        return join(parts, self.rule)

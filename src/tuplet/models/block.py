@@ -6,14 +6,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tuplet.kernels import Lists, add_up, has_kernels, take
 from tuplet.models.attention import Layouts, TokenAttention
 from tuplet.models.config import ModelConfig
+from tuplet.models.dense import feed_forward
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
     """BatchNorm over all tokens of the batch; a lone token, or none at all, is normalised by the running statistics."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, added: Tensor | None = None, live: Tensor | None = None) -> Tensor:
+        """BN(x + added); statistics are those of the ``live`` rows (T,), of all rows if None."""
+        if self.training and x.shape[0] > 1 and (live is not None or has_kernels(x)):
+            from tuplet.kernels.norm import add_batch_norm
+
+            return add_batch_norm(self, x, added, live)
+        x = x if added is None else x + added
         if self.training and x.shape[0] <= 1:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         return super().forward(x)
@@ -27,6 +35,14 @@ def make_norm(kind: str, dim: int) -> nn.Module:
 def make_activation(kind: str) -> nn.Module:
     """The activation of that name."""
     return nn.GELU() if kind == "gelu" else nn.ReLU()
+
+
+def normed(norm: nn.Module, x: Tensor, added: Tensor | None, live: Tensor | None) -> Tensor:
+    """norm(x + added); only a batch norm asks which rows are ``live``."""
+    if isinstance(norm, TokenBatchNorm):
+        return norm(x, added, live)
+    found: Tensor = norm(x if added is None else x + added)
+    return found
 
 
 class Stream(nn.Module):
@@ -48,17 +64,21 @@ class Stream(nn.Module):
             nn.Linear(2 * config.dim, config.dim),
         )
 
-    def enter(self, x: Tensor) -> Tensor:
+    def enter(self, x: Tensor, live: Tensor | None = None) -> Tensor:
         """What attention sees of ``x``."""
-        return self.attention_norm(x) if self.pre else x
+        return normed(self.attention_norm, x, None, live) if self.pre else x
 
-    def leave(self, x: Tensor, message: Tensor) -> Tensor:
-        """``x`` after its message and the feed-forward."""
-        x = x + self.dropout(message)
+    def leave(self, x: Tensor, message: Tensor, live: Tensor | None = None) -> Tensor:
+        """``x`` after its message and the feed-forward; ``live`` says which rows count in a batch norm."""
         if self.pre:
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(x)
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+            x = x + self.dropout(message)
+            return x + self.dropout(self._feed(normed(self.feed_forward_norm, x, None, live)))
+        x = normed(self.attention_norm, x, self.dropout(message), live)
+        return normed(self.feed_forward_norm, x, self.dropout(self._feed(x)), live)
+
+    def _feed(self, x: Tensor) -> Tensor:
+        first, activation, dropout, last = self.feed_forward
+        return feed_forward(x, first, activation, dropout, last)  # type: ignore[arg-type]
 
 
 class Block(nn.Module):
@@ -74,24 +94,26 @@ class Block(nn.Module):
         read_only = attention.virtual is not None and not updated and config.norm_position == "pre"
         self.virtual_norm = make_norm(config.norm, config.dim) if read_only else None
 
-    def enter(self, x: Tensor, y: Tensor | None, virtual: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def enter(
+        self, x: Tensor, y: Tensor | None, virtual: Tensor | None, layouts: Layouts
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """What attention sees of queries, keys (the queries, unless there are others) and virtual tuples."""
-        entered = self.tokens.enter(x)
+        entered = self.tokens.enter(x, layouts.live)
         if virtual is not None and self.virtual is not None:
-            virtual = self.virtual.enter(virtual)
+            virtual = self.virtual.enter(virtual, layouts.live_virtual)
         elif virtual is not None and self.virtual_norm is not None:
-            virtual = self.virtual_norm(virtual)
+            virtual = normed(self.virtual_norm, virtual, None, layouts.live_virtual)
         return entered, entered if y is None else y, virtual
 
     def forward(
         self, x: Tensor, y: Tensor | None, virtual: Tensor | None, layouts: Layouts
     ) -> tuple[Tensor, Tensor | None]:
         """(T, d) tokens and (G·m, d) virtual tuples after the layer; ``y`` are the keys' features if they are other tokens."""
-        message, upward = self.attention(*self.enter(x, y, virtual), layouts)
-        x = self.tokens.leave(x, message)
+        message, upward = self.attention(*self.enter(x, y, virtual, layouts), layouts)
+        x = self.tokens.leave(x, message, layouts.live)
         if self.virtual is None or virtual is None or upward is None:
             return x, None
-        return x, self.virtual.leave(virtual, upward)
+        return x, self.virtual.leave(virtual, upward, layouts.live_virtual)
 
 
 class SplitLinear(nn.Module):
@@ -101,17 +123,21 @@ class SplitLinear(nn.Module):
         super().__init__()
         self.maps = nn.ModuleList(nn.Linear(dim, dim, bias=part == 0) for part in range(parts))
 
-    def forward(self, first: Tensor, others: list[tuple[Tensor, Tensor | None]]) -> Tensor:
+    def forward(self, first: Tensor, others: list[tuple[Tensor, Tensor | Lists | None]]) -> Tensor:
         """``others`` are pairs (vectors, row of each token; None where token and row are the same)."""
         out = self.maps[0](first)
         for linear, (vectors, rows) in zip(list(self.maps)[1:], others, strict=True):
             part = linear(vectors)
-            out = out + (part if rows is None else F.embedding(rows, part))
+            out = out + (part if rows is None else take(part, rows))
         return out
 
 
-def scatter_mean(x: Tensor, rows: Tensor, count: int) -> Tensor:
-    """Mean of the rows of ``x`` that go to each of ``count`` places; zero where none goes."""
+def scatter_mean(x: Tensor, rows: Tensor | Lists | None, count: int) -> Tensor:
+    """Mean of the rows of ``x`` that go to each of ``count`` places; zero where none goes. None: each to its own."""
+    if rows is None:
+        return x
+    if isinstance(rows, Lists):
+        return add_up(x, rows) / (rows.end - rows.begin).clamp_min(1).to(x.dtype)[:, None]
     sums = x.new_zeros(count, x.shape[1]).index_add(0, rows, x)
     numbers = x.new_zeros(count).index_add(0, rows, torch.ones_like(x[:, 0]))
     return sums / numbers.clamp_min(1)[:, None]

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from math import comb
 from typing import Any, Literal
 
-from tuplet.attention import resolve_backend
+from tuplet.attention import check_backend
 from tuplet.encodings import Encoding
 from tuplet.encodings import parse as parse_encoding
 from tuplet.errors import OptionError
@@ -74,7 +74,7 @@ class ModelConfig:
         sample_seed: seed of random samples.
         directed: keep the direction of edges.
         undirected: "require" refuses a missing reverse edge, "symmetrise" adds it.
-        backend: "auto", "torch" or "reference".
+        backend: "auto", "torch", "triton" (fused kernels, on a GPU) or "reference".
         check_memory: predict the memory of each call and refuse what does not fit.
     """
 
@@ -158,7 +158,7 @@ class ModelConfig:
         self._check_simplicial()
         object.__setattr__(self, "encodings", _encodings(self.encodings))
         refuse_lost(self.encodings, choices.dims[1] if choices.dims else min(max(choices.orders) - 1, 1))
-        resolve_backend(self.backend)
+        check_backend(self.backend)
         for field, features in (("node_types", self.node_features), ("edge_types", self.edge_features)):
             object.__setattr__(self, field, features.types)  # as a tuple, so that a config can be hashed
 

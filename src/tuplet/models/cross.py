@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from tuplet.models.block import SplitLinear, make_activation, make_norm, scatter_mean
+from tuplet.kernels import Lists
+from tuplet.models.block import SplitLinear, make_activation, make_norm, normed, scatter_mean
 from tuplet.models.config import ModelConfig
 from tuplet.patterns import CrossNeighbour
-from tuplet.tokens import Tuples, position_pairs
+from tuplet.tokens import Tuples, node_lists, position_pairs
 
 
 @dataclass(frozen=True)
@@ -17,30 +18,48 @@ class CrossIndex:
     """Where the parts of ψ_e and ψ_v stand.
 
     Args:
-        first_node: (T1,) node at the first place of each query.
+        first_node: (T1,) node at the first place of each query; None where queries are nodes.
         nodes: N.
         pair_nodes: two (pairs,) tensors, the nodes of each ordered pair; none for keys of order 1.
         contained: for each choice of places the (T2,) query in each key (k1 <= k2), or the (T1,) key in each query.
         key_pairs: for each two places of a key (a < b; both orders when directed) the (T2,) pair that stands there.
+        live_pairs, live_keys: which of them are not padding, None where none is.
     """
 
-    first_node: Tensor
+    first_node: Tensor | Lists | None
     nodes: int
-    pair_nodes: tuple[Tensor, ...]
-    contained: tuple[Tensor, ...]
-    key_pairs: tuple[Tensor, ...]
+    pair_nodes: tuple[Tensor | Lists, ...]
+    contained: tuple[Tensor | Lists, ...]
+    key_pairs: tuple[Tensor | Lists | None, ...]
+    live_pairs: Tensor | None
+    live_keys: Tensor | None
 
     @classmethod
     def prepare(cls, queries: Tuples, keys: Tuples, directed: bool) -> CrossIndex:
         pairs = Tuples.all(queries.graph, 2)
         choices = CrossNeighbour(queries.order, keys.order).places
-        longer = keys if queries.order <= keys.order else queries
+        longer, shorter = (keys, queries) if queries.order <= keys.order else (queries, keys)
+        every = queries.nodes is None and queries.order == 1
+
+        def part(tuples: Tuples, places: tuple[int, ...], count: int) -> Tensor | Lists:
+            if len(places) == 1:
+                return node_lists(tuples, places[0])
+            code = tuples.code(places)
+            return Lists.sort(code, count) if code.device.type == "cuda" else code
+
+        def pair(places: tuple[int, int]) -> Tensor | Lists | None:
+            if keys.nodes is None and keys.order == 2 and places == (0, 1):
+                return None  # such a key is the pair
+            return part(keys, places, pairs.total)
+
         return cls(
-            queries.node(0),
+            None if every else node_lists(queries, 0),
             queries.graph.num_nodes,
-            (pairs.node(0), pairs.node(1)) if keys.order > 1 else (),
-            tuple(longer.code(places) for places in choices),
-            tuple(keys.code(places) for places in position_pairs(keys.order, directed)),
+            (node_lists(pairs, 0), node_lists(pairs, 1)) if keys.order > 1 else (),
+            tuple(part(longer, places, queries.graph.total(shorter.order)) for places in choices),
+            tuple(pair(places) for places in position_pairs(keys.order, directed)),
+            pairs.live,
+            keys.live,
         )
 
 
@@ -68,15 +87,15 @@ class CrossUpdate(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, e: Tensor | None, index: CrossIndex) -> tuple[Tensor, Tensor | None]:
         """Features of keys (T2, d) and of pairs (None for keys of order 1) after the layer."""
-        parts: list[tuple[Tensor, Tensor | None]] = []
+        parts: list[tuple[Tensor, Tensor | Lists | None]] = []
         if e is not None and self.pair_in is not None and self.pair_out is not None and self.pair_norm is not None:
             nodes = scatter_mean(x, index.first_node, index.nodes)
             hidden = self.activation(self.pair_in(e, [(nodes, rows) for rows in index.pair_nodes]))
-            e = self.pair_norm(e + self.pair_out(hidden))
+            e = normed(self.pair_norm, e, self.pair_out(hidden), index.live_pairs)
             parts += [(e, rows) for rows in index.key_pairs]
         if self.upward:
             parts += [(scatter_mean(x, rows, y.shape[0]), None) for rows in index.contained]
         else:
             parts += [(x, rows) for rows in index.contained]
         hidden = self.activation(self.key_in(y, parts))
-        return self.key_norm(y + self.key_out(hidden)), e
+        return normed(self.key_norm, y, self.key_out(hidden), index.live_keys), e

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tuplet.attention import Group
 from tuplet.attention.weights import TINY, Rule, finite
-from tuplet.models.attention import Group
 from tuplet.models.block import Block
 from tuplet.models.prepare import Prepared
+from tuplet.patterns import FusedLines, FusedRows
 
 Token = tuple[int, tuple[int, ...] | str]
 """A graph of the batch, and the tuple in it; virtual tuples are called "virtual 0", "virtual 1", .."""
@@ -66,7 +67,7 @@ class Explanation:
 def explain_layer(layer: Block, x: Tensor, y: Tensor | None, virtual: Tensor | None, prepared: Prepared) -> Explanation:
     """Compute every weight of a layer explicitly. Memory is that of the pairs: for graphs one wants to look at."""
     attention, layouts = layer.attention, prepared.layouts
-    real, unreal = attention.project(*layer.enter(x, y, virtual), layouts)
+    real, unreal = attention.project(*layer.enter(x, y, virtual, layouts), layouts)
     queries: list[Token] = list(prepared.queries.tolist())
     keys: list[Token] = list(prepared.keys.tolist())
     heads = list(range(attention.heads))
@@ -105,6 +106,7 @@ def _scores(
     table: Tensor | None,
     rule: Rule,
 ) -> tuple[GroupWeights, Tensor]:
+    assert not isinstance(pairs, FusedLines | FusedRows), "weights are explained on a layout that lists its pairs"
     query, key, kind = pairs.pairs()
     dot = (ends[0][query] * ends[1][key]).sum(-1)
     entry = None if table is None else table[kind]

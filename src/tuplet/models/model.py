@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 from tuplet.attention import FavorFeatures, resolve_backend
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs import GraphBatch
+from tuplet.kernels import Lists, take
 from tuplet.models.attention import TokenAttention
 from tuplet.models.block import Block, make_norm
 from tuplet.models.config import ModelConfig
@@ -20,7 +22,16 @@ from tuplet.models.cross import CrossUpdate
 from tuplet.models.encoded import EncodingTable, pair_width
 from tuplet.models.explain import Explanation, explain_layer
 from tuplet.models.pooling import Head, NodePooling, SimplexPooling, pool
-from tuplet.models.prepare import Prepared, draw_sample, layout_key, make_patterns, make_tokens, pools_to_nodes, prepare
+from tuplet.models.prepare import (
+    Prepared,
+    draw_sample,
+    layout_key,
+    make_layouts,
+    make_patterns,
+    make_tokens,
+    pools_to_nodes,
+    prepare,
+)
 from tuplet.models.reading import read_for, with_statistics
 from tuplet.tokens import NodeEmbedding, PairTable, SimplexEmbedding, Tokens, TupleEmbedding
 from tuplet.tokens.features import FIRST_EDGE
@@ -43,7 +54,6 @@ class Transformer(nn.Module):
         super().__init__()
         choices = config.choices
         self.config = config
-        self.backend = resolve_backend(config.backend)
         self.patterns = make_patterns(config)
         dim, virtual = config.dim, choices.virtual
         kinds = 1 if choices.dims is None else choices.dims[1] - choices.dims[0] + 1
@@ -85,6 +95,12 @@ class Transformer(nn.Module):
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
+
+    @property
+    def backend(self) -> str:
+        """The backend in force where the weights are now."""
+        parameter = next(self.parameters())
+        return resolve_backend(self.config.backend, parameter.device, parameter.dtype)
 
     def read(self, batch: Any) -> GraphBatch:
         """Check a batch against what the model was built for, on the model's device, and draw its sample."""
@@ -148,7 +164,8 @@ class Transformer(nn.Module):
         config = self.config
         if config.task == "graph":
             rows = prepared.query_graph
-            return self.head(pool(x[: len(rows)], rows, prepared.layouts.graphs, config.pool))
+            tokens = len(rows.rows if isinstance(rows, Lists) else rows)
+            return self.head(pool(x[:tokens], rows, prepared.layouts.graphs, config.pool))
         if isinstance(self.node_pooling, NodePooling) and prepared.prefixes is not None:
             x = self.node_pooling(x, nodes, prepared.prefixes)
         elif isinstance(self.node_pooling, SimplexPooling) and prepared.incidence is not None:
@@ -179,7 +196,7 @@ class Transformer(nn.Module):
         if self.keys is not None and prepared.key_parts is not None:
             y = self.keys(nodes, table, prepared.key_parts, *extra)
         if table is not None and prepared.pair_places is not None:
-            e = F.embedding(prepared.pair_places, table)
+            e = take(table, prepared.pair_places)
         return nodes, x, y, e
 
     def run_layers(
@@ -213,6 +230,9 @@ class Transformer(nn.Module):
         self.eval()
         try:
             prepared = self.prepare(batch)
+            if self.backend == "triton":  # kernels keep no list of pairs
+                layouts = make_layouts(self.config, self.patterns, prepared.queries, prepared.keys, "torch")
+                prepared = replace(prepared, layouts=layouts)
             _, x, y, e = self.embed(prepared)
             x, y, virtual = self.run_layers(x, y, e, prepared, layer % depth)
             return explain_layer(self.layers[layer], x, y, virtual, prepared)  # type: ignore[arg-type]

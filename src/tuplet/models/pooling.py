@@ -11,13 +11,19 @@ from torch.nn import functional as F
 from torch_geometric.utils import scatter
 
 from tuplet.attention.weights import narrow, wide
+from tuplet.kernels import Lists, add_up
 from tuplet.models.block import make_activation
 from tuplet.models.config import ModelConfig
 from tuplet.tokens import Simplices, Tuples
 
 
-def pool(x: Tensor, rows: Tensor, count: int, how: str) -> Tensor:
+def pool(x: Tensor, rows: Tensor | Lists, count: int, how: str) -> Tensor:
     """Add, mean or max of the rows of ``x`` that go to each of ``count`` places, zero where none goes; in float32 or more."""
+    if isinstance(rows, Lists):
+        if how != "max":
+            sums = add_up(x.to(wide(x.dtype)), rows)
+            return sums if how == "add" else sums / (rows.end - rows.begin).clamp_min(1).to(sums.dtype)[:, None]
+        rows = rows.rows
     return scatter(x.to(wide(x.dtype)), rows, dim=0, dim_size=count, reduce="sum" if how == "add" else how)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tuplet.attention import Group
 from tuplet.graphs import GraphBatch
-from tuplet.models.attention import Group, Layouts
+from tuplet.kernels import Lists
+from tuplet.models.attention import Layouts
 from tuplet.models.config import ModelConfig
 from tuplet.models.cross import CrossIndex
 from tuplet.models.encoded import pair_width
@@ -25,6 +27,7 @@ from tuplet.patterns import (
     SimplexNeighbour,
     Virtual,
     define,
+    fuse,
     virtual_layout,
     virtual_pairs,
 )
@@ -35,7 +38,7 @@ from tuplet.tokens import (
     TupleParts,
     Tuples,
     connected_tuples,
-    pair_rows,
+    pair_lists,
     random_tuples,
 )
 from tuplet.tokens.sampling import LIMIT
@@ -90,9 +93,9 @@ class Prepared:
     query_parts: TupleParts | SimplexParts
     key_parts: TupleParts | None
     layouts: Layouts
-    query_graph: Tensor
+    query_graph: Tensor | Lists
     cross: CrossIndex | None
-    pair_places: Tensor | None
+    pair_places: Tensor | Lists | None
     prefixes: Prefixes | None
     incidence: Incidence | None
     edge_simplex: Tensor | None
@@ -138,30 +141,36 @@ def make_tokens(config: ModelConfig, graph: GraphBatch, limit: int = cliques.LIM
     return queries, (Tuples.sampled if side == "keys" else Tuples.all)(graph, choices.orders[1])
 
 
-def make_layouts(config: ModelConfig, patterns: Patterns, queries: Tokens, keys: Tokens, reference: bool) -> Layouts:
+def make_layouts(config: ModelConfig, patterns: Patterns, queries: Tokens, keys: Tokens, backend: str) -> Layouts:
     """Lay the patterns out for the backend: as definitions for ``reference``, as structures otherwise."""
     typed = config.resolved_relation != "none"
 
     def groups(pattern: Pattern[Any]) -> tuple[Group, ...]:
-        if not reference:
-            return pattern.layouts(queries, keys, typed, config.joint)
-        once = config.joint and pattern.shared_self
-        return tuple(define(pattern, queries, keys, number, once and number > 0) for number in range(pattern.groups))
+        if backend == "reference":
+            once = config.joint and pattern.shared_self
+            return tuple(define(pattern, queries, keys, j, once and j > 0) for j in range(pattern.groups))
+        if backend == "torch":
+            return tuple(structure.planned() for structure in pattern.layouts(queries, keys, typed, config.joint))
+        return pattern.fused(queries, keys, typed, config.joint)
 
-    from_virtual = to_virtual = None
+    def virtual_groups(queries: Tokens, keys: Tokens) -> Group:
+        if backend == "reference":
+            return virtual_pairs(queries, keys)
+        lines = virtual_layout(queries, keys)
+        return lines.planned() if backend == "torch" else fuse((lines,), keys.total, queries.graph.directed)[0]
+
     virtual = Virtual.make(queries.graph, config.virtual if config.choices.virtual else 0)
-    if virtual.total:
-        lay_out = virtual_pairs if reference else virtual_layout
-        from_virtual, to_virtual = lay_out(queries, virtual), lay_out(virtual, keys)
     return Layouts(
         tuple(groups(pattern) for pattern in patterns),
-        from_virtual,
-        to_virtual,
+        virtual_groups(queries, virtual) if virtual.total else None,
+        virtual_groups(virtual, keys) if virtual.total else None,
         keys.graph_of_token,
         virtual.graph_of_token,
-        len(queries.counts),
+        queries.graph.num_graphs,
         keys.sizes if isinstance(keys, Simplices) else (),
         patterns[0].values(keys) if typed and patterns else None,
+        queries.live,
+        virtual.live,
     )
 
 
@@ -175,8 +184,8 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
         keys=keys,
         query_parts=_parts(config, queries),
         key_parts=None,
-        layouts=make_layouts(config, patterns, queries, keys, backend == "reference"),
-        query_graph=queries.graph_of_token,
+        layouts=make_layouts(config, patterns, queries, keys, backend),
+        query_graph=_graphs(queries.graph_of_token, queries.ptr, queries.by_graph),
         cross=None,
         pair_places=None,
         prefixes=None,
@@ -188,7 +197,9 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
     if isinstance(queries, Simplices):
         return replace(
             prepared,
-            query_graph=graph.graph_of_node if config.pool_over == "nodes" else queries.graph_of_token,
+            query_graph=_graphs(graph.graph_of_node, graph.ptr, graph.ptr[:0])
+            if config.pool_over == "nodes"
+            else prepared.query_graph,
             incidence=Incidence.prepare(queries) if pools_to_nodes(config) and queries.low > 0 else None,
             query_pairs=_simplex_pairs(queries) if config.task == "edge" else None,
         )
@@ -198,7 +209,7 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
         prepared = replace(
             prepared,
             cross=CrossIndex.prepare(queries, keys, config.directed),
-            pair_places=pair_rows(Tuples.all(graph, 2), 0, 1) if keys.order > 1 else None,
+            pair_places=pair_lists(Tuples.all(graph, 2), 0, 1) if keys.order > 1 else None,
             key_parts=TupleParts.prepare(
                 keys, config.directed, config.choices.index, bool(pair_width(config.encodings))
             ),
@@ -208,6 +219,11 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
         prefixes=Prefixes.prepare(queries) if pools_to_nodes(config) else None,
         query_pairs=_tuple_pairs(config, queries) if config.task == "edge" else None,
     )
+
+
+def _graphs(graph: Tensor, ptr: Tensor, order: Tensor) -> Tensor | Lists:
+    """(T,) the graph of each token, with the tokens of each graph where kernels ask for them."""
+    return Lists(graph, order, ptr[:-1], ptr[1:]) if graph.device.type == "cuda" else graph
 
 
 def _parts(config: ModelConfig, tokens: Tokens) -> TupleParts | SimplexParts:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tuplet.encodings import Encoding, statistics
 from tuplet.errors import InputError
-from tuplet.graphs import GraphBatch, read
+from tuplet.graphs import GraphBatch, PaddedBatch, read
 from tuplet.models.config import ModelConfig
 from tuplet.topology import complex_of
 
@@ -55,6 +55,8 @@ def with_statistics(encodings: Sequence[Encoding], graph: GraphBatch, dtype: tor
 
 def edge_simplices(encodings: Sequence[Encoding], graph: GraphBatch) -> Tensor | None:
     """(E,) 1-simplex of each edge, where there are encodings of simplices for the edges to carry."""
+    if isinstance(graph, PaddedBatch):
+        return graph.edge_simplex
     if all(encoding.level != "simplex" for encoding in encodings):
         return None
     return complex_of(graph, 1).find(torch.stack([graph.row, graph.col], dim=1).sort(dim=1).values)

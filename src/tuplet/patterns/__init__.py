@@ -1,8 +1,9 @@
 """Who attends to whom: one file a pattern, each a definition and a layout of the same thing."""
 
-from tuplet.patterns.base import DefinedPairs, Pattern, PlainGraph, define
+from tuplet.patterns.base import DefinedPairs, Kept, Pattern, PlainGraph, define
 from tuplet.patterns.cross import CrossNeighbour
 from tuplet.patterns.dense import Dense
+from tuplet.patterns.fused import Fused, FusedLines, FusedRows, fuse, unpack_fused
 from tuplet.patterns.local import LocalNeighbour
 from tuplet.patterns.neighbour import Neighbour
 from tuplet.patterns.simplex import SimplexDense, SimplexNeighbour
@@ -13,6 +14,10 @@ __all__ = [
     "CrossNeighbour",
     "DefinedPairs",
     "Dense",
+    "Fused",
+    "FusedLines",
+    "FusedRows",
+    "Kept",
     "Lines",
     "LocalNeighbour",
     "Neighbour",
@@ -25,7 +30,9 @@ __all__ = [
     "Virtual",
     "Walk",
     "define",
+    "fuse",
     "unpack",
+    "unpack_fused",
     "virtual_layout",
     "virtual_pairs",
 ]

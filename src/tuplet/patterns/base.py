@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from tuplet.patterns.fused import Fused, fuse
 from tuplet.patterns.structure import Structure
 from tuplet.tokens import Simplices, Tokens
 
@@ -39,6 +40,21 @@ class PlainGraph:
             )
             for n, first, levels in zip(graph.sizes, ptr, complexes, strict=False)
         ]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a pattern has found out about the tokens of many graphs, each for itself: no number refers to another graph.
+
+    Args:
+        counts: (G,) rows of each graph.
+        rows: columns of the rows, which stand graph after graph.
+        tokens: columns of the tokens.
+    """
+
+    counts: Tensor
+    rows: dict[str, Tensor]
+    tokens: dict[str, Tensor]
 
 
 class Pattern(ABC, Generic[T]):
@@ -71,6 +87,22 @@ class Pattern(ABC, Generic[T]):
             self.layout(queries, keys, group, typed, joint and self.shared_self and group > 0)
             for group in range(self.groups)
         )
+
+    def fused(self, queries: T, keys: T, typed: bool, joint: bool) -> tuple[Structure | Fused, ...]:
+        """The layouts for fused kernels: all groups in one structure, or one structure a group where they share a softmax."""
+        groups = self.layouts(queries, keys, typed, joint)
+        directed = queries.graph.directed
+        if not joint:
+            return fuse(groups, keys.total, directed)
+        return tuple(part for group in groups for part in fuse((group,), keys.total, directed))
+
+    def keep(self, tokens: T, typed: bool) -> Kept | None:
+        """What ``fused`` would find out about tokens by way of the host, to be kept; None where there is nothing of the kind.
+
+        Tokens of some of these graphs have it in ``Simplices.kept``: the columns of rows and tokens, "owner" (the graph of
+        each row) and "start" (the first row of each graph).
+        """
+        return None
 
     def name(self, group: int) -> str:
         """What a group is called where people read it."""

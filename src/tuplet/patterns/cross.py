@@ -41,14 +41,15 @@ class CrossNeighbour(Pattern[Tuples]):
         places = self.places[group]
         if self.query_order > self.key_order:
             query = torch.arange(queries.total, device=queries.device)
-            return Rows.plan(query, queries.code(places), queries.total)
+            return Rows.of(query, queries.code(places), queries.total)
         # sort the keys by the query they contain: each query's keys are then one stretch
-        order = torch.argsort(code := keys.code(places), stable=True)
-        lengths = torch.bincount(code, minlength=queries.total)
-        start = lengths.cumsum(0) - lengths
+        codes, order = torch.sort(keys.code(places), stable=True)
+        bounds = torch.searchsorted(codes, torch.arange(queries.total + 1, device=queries.device))
+        start, lengths = bounds[:-1], bounds.diff()
         one, empty = torch.ones_like(start), start.new_empty(0)
         query_side = Side(torch.arange(queries.total, device=queries.device), one, one, empty)
-        return Lines.plan(query_side, Side(start, one, lengths, order))
+        longest = queries.graph.largest ** (self.key_order - self.query_order)
+        return Lines(query_side, Side(start, one, lengths, order), (1, longest))
 
     def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
         return self.groups * max(queries.total, keys.total)

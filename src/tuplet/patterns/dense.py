@@ -55,7 +55,7 @@ class Dense(Pattern[Tuples]):
                 empty if keys.nodes is None else keys.nodes,
                 self.orders,
             )
-        return Lines.plan(whole_graphs(queries), whole_graphs(keys), relation, skip_self)
+        return Lines(whole_graphs(queries), whole_graphs(keys), (queries.longest, keys.longest), relation, skip_self)
 
     def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
         return sum(a * b for a, b in zip(queries.counts, keys.counts, strict=True))

@@ -8,7 +8,7 @@ import torch
 
 from tuplet.graphs import repeat
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
-from tuplet.patterns.structure import Rows, Walk, cut_rows
+from tuplet.patterns.structure import Rows, Walk
 from tuplet.tokens import Tuples
 
 
@@ -30,14 +30,12 @@ class LocalNeighbour(Pattern[Tuples]):
 
     def layout(self, queries: Tuples, keys: Tuples, group: int, typed: bool, skip_self: bool = False) -> Walk | Rows:
         graph = queries.graph
+        if queries.nodes is None:
+            first_node, stride = graph.ptr[:-1], queries.stride(group)
+            return Walk(queries.ptr, stride, graph.n, first_node, graph.rowptr, graph.col, queries.total)
         node = queries.node(group)
         begin = graph.rowptr[node]
         counts = graph.rowptr[node + 1] - begin
-        if queries.nodes is None:
-            first_node = graph.ptr[:-1]
-            return Walk(
-                queries.ptr, queries.stride(group), graph.n, first_node, graph.rowptr, graph.col, cut_rows(counts)
-            )
         pairs = int(counts.sum())
         query = repeat(torch.arange(queries.total, device=graph.device), counts, pairs)
         edge = torch.arange(pairs, device=graph.device) + (begin - counts.cumsum(0) + counts)[query]
@@ -49,7 +47,7 @@ class LocalNeighbour(Pattern[Tuples]):
         codes, order = torch.sort(code)
         found = torch.searchsorted(codes, wanted).clamp_(max=max(len(codes) - 1, 0))
         exists = codes[found] == wanted if pairs else torch.zeros(0, dtype=torch.bool, device=graph.device)
-        return Rows.plan(query[exists], order[found[exists]], queries.total)
+        return Rows.of(query[exists], order[found[exists]], queries.total)
 
     def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
         graph = queries.graph

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import torch
 
-from tuplet.graphs import offsets, repeat
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
 from tuplet.patterns.relation import (
     ADJACENT,
@@ -63,7 +62,7 @@ class Neighbour(Pattern[Tuples]):
                 matrix = (matrix != SELF).to(torch.int8)
             entry = matrix.new_empty(0) if queries.nodes is None else queries.entry(group)
             relation = TypeMatrix(matrix, start[owner], queries.graph.n[owner], entry)
-        return Lines.plan(side, side, relation, skip_self)
+        return Lines(side, side, (queries.graph.largest,) * 2, relation, skip_self)
 
     def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
         sizes = zip(queries.counts, queries.graph.sizes, strict=True)
@@ -78,13 +77,12 @@ def lines_along(tuples: Tuples, axis: int) -> tuple[Side, torch.Tensor]:
     graph = tuples.graph
     empty = graph.ptr.new_empty(0)
     if tuples.nodes is None:
-        counts = tuple(n ** (tuples.order - 1) for n in graph.sizes)
-        graphs = torch.arange(graph.num_graphs, device=graph.device)
-        owner = repeat(graphs, graph.n ** (tuples.order - 1), sum(counts))
-        line = torch.arange(sum(counts), device=graph.device) - offsets(counts, graph.device)[owner]
+        shorter = tuples.order - 1
+        owner, line = graph.spread(shorter)
         stride, n = tuples.stride(axis)[owner], graph.n[owner]
         start = tuples.ptr[owner] + line // stride * stride * n + line % stride
-        return Side(start, stride, n, empty), owner
+        length = n * (owner < graph.num_graphs - 1) if graph.padded else n
+        return Side(start, stride, length, empty), owner
     rest = tuple(place for place in range(tuples.order) if place != axis)
     codes, order = torch.sort(tuples.code(rest), stable=True)
     _, lengths = torch.unique_consecutive(codes, return_counts=True)

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from tuplet.graphs import GraphBatch, offsets
+from tuplet.graphs import GraphBatch
 
 SELF, NOT_ADJACENT, ADJACENT, ONLY_IN, BOTH_WAYS = range(5)
 """Types of the pair (i_j, u) in Ngbh+; the last two occur in directed graphs, where ADJACENT means i_j -> u alone."""
@@ -21,20 +21,19 @@ def adjacency_types(directed: bool) -> int:
 
 def adjacency_matrix(graph: GraphBatch) -> tuple[Tensor, Tensor]:
     """The types of all ordered pairs of nodes, graph after graph: (sum of n², ) int8, and (G,) where each graph begins."""
-    start = offsets(tuple(n * n for n in graph.sizes), graph.device)[:-1]
-    matrix = torch.full((sum(n * n for n in graph.sizes),), NOT_ADJACENT, dtype=torch.int8, device=graph.device)
+    start = graph.offsets(2)[:-1]
+    matrix = torch.full((graph.total(2),), NOT_ADJACENT, dtype=torch.int8, device=graph.device)
     owner = graph.graph_of_node
-    nodes = torch.arange(graph.num_nodes, device=graph.device)
-    local = nodes - graph.ptr[owner]
-    matrix[start[owner] + local * (graph.n[owner] + 1)] = SELF
+    local = graph.place_of_node
+    matrix.index_fill_(0, start[owner] + local * (graph.n[owner] + 1), SELF)
     u, v, g = local[graph.row], local[graph.col], owner[graph.row]
     forth, back = start[g] + u * graph.n[g] + v, start[g] + v * graph.n[g] + u
     if graph.directed:
-        matrix[back] = ONLY_IN
+        matrix.index_fill_(0, back, ONLY_IN)
         both = graph.edge_number(graph.col, graph.row) >= 0
         matrix[forth] = torch.where(both, BOTH_WAYS, ADJACENT).to(torch.int8)
     else:
-        matrix[forth] = ADJACENT
+        matrix.index_fill_(0, forth, ADJACENT)
     return matrix, start
 
 

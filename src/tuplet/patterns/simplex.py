@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from tuplet.graphs import offsets, repeat
-from tuplet.patterns.base import Pattern, PlainGraph, Tuple
+from tuplet.patterns.base import Kept, Pattern, PlainGraph, Tuple
 from tuplet.patterns.dense import whole_graphs
+from tuplet.patterns.fused import Fused, FusedRows
 from tuplet.patterns.relation import TypeMatrix
 from tuplet.patterns.structure import Lines, Rows, Structure
 from tuplet.tokens import Simplices
@@ -27,6 +28,8 @@ GROUPS = ((BOUNDARY,), (COBOUNDARY,), (LOWER, BOTH), (UPPER, BOTH))
 """The four relations by the types of their pairs, in the order in which they take heads."""
 RELATIONS = ("boundary", "coboundary", "lower adjacent", "upper adjacent")
 """Their names."""
+WAYS = ("", "back_")
+"""Prefixes of what is kept from queries to keys and back."""
 
 
 def relation_type(query: Tuple, key: Tuple, graph: PlainGraph) -> int:
@@ -75,7 +78,31 @@ class SimplexNeighbour(Pattern[Simplices]):
         if not self.joint:
             wanted = torch.isin(kind, torch.tensor(GROUPS[group], dtype=kind.dtype, device=kind.device))
             query, key, kind = query[wanted], key[wanted], kind[wanted]
-        return Rows.plan(query, key, tokens.total, kind if typed else None)
+        return Rows.of(query, key, tokens.total, kind if typed else None)
+
+    def fused(self, queries: Simplices, keys: Simplices, typed: bool, joint: bool) -> tuple[Structure | Fused, ...]:
+        kept = queries.kept
+        if kept is None:
+            return super().fused(queries, keys, typed, joint)
+        empty = queries.ptr.new_empty(0)
+        ways = [_kept_rows(queries, kept, way) for way in WAYS]
+        return (FusedRows(*ways[0], *ways[1], empty, empty, self.groups),)
+
+    def keep(self, tokens: Simplices, typed: bool) -> Kept:
+        """Of each token how many keys it has in each group, and the places of these keys; the same from keys to queries."""
+        (found,) = self.fused(tokens, tokens, typed, False)
+        assert isinstance(found, FusedRows)
+        code = tokens.position * self.groups + torch.arange(self.groups, device=tokens.device)[:, None]
+        of_rows, of_tokens = {}, {}
+        for way, (begin, end, key, kind) in zip(WAYS, found.ways, strict=True):
+            count = end - begin
+            order = torch.argsort(repeat(code.flatten(), count.flatten(), len(key)), stable=True)
+            of_tokens[way + "count"] = count.t().int()
+            of_rows[way + "key"] = tokens.place[key[order]].int()
+            if typed:
+                of_rows[way + "type"] = kind[order]
+        owner = tokens.graph_of_token[found.col]
+        return Kept(torch.bincount(owner, minlength=tokens.graph.num_graphs), of_rows, of_tokens)
 
     def name(self, group: int) -> str:
         return "simplex neighbours" if self.joint else RELATIONS[group]
@@ -138,11 +165,13 @@ class SimplexDense(Pattern[Simplices]):
     def layout(self, queries: Simplices, keys: Simplices, group: int, typed: bool, skip_self: bool = False) -> Lines:
         side = whole_graphs(queries)
         relation = self._matrix(queries) if typed else None
-        return Lines.plan(side, side, relation, skip_self)
+        return Lines(side, side, (queries.longest,) * 2, relation, skip_self)
 
     def _matrix(self, tokens: Simplices) -> TypeMatrix:
         """The types of all pairs of simplices of a graph."""
         sizes = tokens.ptr[1:] - tokens.ptr[:-1]
+        if tokens.kept is not None:
+            return TypeMatrix(tokens.kept["matrix"], tokens.kept["start"], sizes, tokens.place)
         areas = tuple(count * count for count in tokens.counts)
         start = offsets(areas, tokens.device)[:-1]
         if self.signed:
@@ -157,6 +186,10 @@ class SimplexDense(Pattern[Simplices]):
         matrix[start[owner[query]] + place[query] * sizes[owner[query]] + place[key]] = kind
         return TypeMatrix(matrix, start, sizes, matrix.new_empty(0))
 
+    def keep(self, tokens: Simplices, typed: bool) -> Kept | None:
+        """The types of all pairs."""
+        return Kept(tokens.ptr.diff() ** 2, {"matrix": self._matrix(tokens).matrix}, {}) if typed else None
+
     def values(self, tokens: Simplices) -> Tensor | None:
         """The numbers that the types of the signed form stand for: -1, 0, .., the largest entry of the diagonal."""
         if not self.signed:
@@ -169,6 +202,16 @@ class SimplexDense(Pattern[Simplices]):
 
     def count_pairs(self, queries: Simplices, keys: Simplices) -> int:
         return sum(count * count for count in queries.counts)
+
+
+def _kept_rows(tokens: Simplices, kept: dict[str, Tensor], way: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Begin and end of each token's rows, keys and types, as ``FusedRows`` has them, from what ``keep`` kept."""
+    count = kept[way + "count"]
+    # rows stand graph after graph, token after token, group after group
+    end = count[tokens.by_graph].flatten().cumsum(0).view_as(count)[tokens.position]
+    key = tokens.by_graph[tokens.ptr[kept["owner"]] + kept[way + "key"]]
+    kind = kept.get(way + "type", key.new_empty(0))
+    return (end - count).t().contiguous(), end.t().contiguous(), key, kind
 
 
 def _sign(simplex: Tuple, face: Tuple) -> int:

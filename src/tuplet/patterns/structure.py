@@ -6,7 +6,7 @@ form in which it crosses into an attention operator; ``unpack`` is its inverse.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -63,22 +63,23 @@ class Lines:
 
     Args:
         query, key: the two sides.
-        blocks: (M, 5) on the host: first line, end line, longest query side, longest key side, whether key sides differ.
+        longest: no query side and no key side is longer.
         relation: types of the pairs, or None.
         skip_self: a query does not see the key with its own number.
+        blocks: (M, 5) on the host: first line, end line, longest query side, longest key side, whether key sides differ;
+            None before ``planned``.
     """
 
     query: Side
     key: Side
-    blocks: Tensor
+    longest: tuple[int, int]
     relation: TypeMatrix | Equality | None = None
     skip_self: bool = False
+    blocks: Tensor | None = None
 
-    @classmethod
-    def plan(
-        cls, query: Side, key: Side, relation: TypeMatrix | Equality | None = None, skip_self: bool = False
-    ) -> Lines:
-        """Sort lines by length and cut them into blocks that hold little padding and few pairs."""
+    def planned(self) -> Lines:
+        """The lines sorted by length and cut into blocks that hold little padding and few pairs."""
+        query, key, relation = self.query, self.key, self.relation
         widest = int(query.length.max()) + 1 if query.length.numel() else 1
         lengths, order = torch.sort(key.length * widest + query.length, stable=True)
         values, counts = torch.unique_consecutive(lengths, return_counts=True)
@@ -93,10 +94,12 @@ class Lines:
             relation = Equality(
                 relation.codes, relation.size[order], relation.query_nodes, relation.key_nodes, relation.orders
             )
-        return cls(query.take(order), key.take(order), blocks, relation, skip_self)
+        return Lines(query.take(order), key.take(order), self.longest, relation, self.skip_self, blocks)
 
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly: for inspection only."""
+        if self.blocks is None:
+            return self.planned().pairs()
         parts = []
         for first, end, queries, keys, _ in self.blocks.tolist():
             lines = slice(first, end)
@@ -116,7 +119,8 @@ class Lines:
     def pack(self) -> tuple[list[Tensor], list[int]]:
         sides = [t for side in (self.query, self.key) for t in (side.start, side.stride, side.length, side.order)]
         relation: list[Tensor] = []
-        integers = [_LINES, int(self.skip_self)]
+        integers = [_LINES, int(self.skip_self), *self.longest]
+        assert self.blocks is not None, "lines are planned before they are used"
         if isinstance(self.relation, TypeMatrix):
             relation = [self.relation.matrix, self.relation.start, self.relation.size, self.relation.entry]
         elif self.relation is not None:
@@ -129,8 +133,9 @@ class Lines:
         relation: TypeMatrix | Equality | None = None
         if len(tensors) > 9:
             a, b, c, d = tensors[9:]
-            relation = Equality(a, b, c, d, (integers[2], integers[3])) if len(integers) > 2 else TypeMatrix(a, b, c, d)
-        return cls(Side(*tensors[1:5]), Side(*tensors[5:9]), tensors[0], relation, bool(integers[1]))
+            relation = Equality(a, b, c, d, (integers[4], integers[5])) if len(integers) > 4 else TypeMatrix(a, b, c, d)
+        longest = (integers[2], integers[3])
+        return cls(Side(*tensors[1:5]), Side(*tensors[5:9]), longest, relation, bool(integers[1]), tensors[0])
 
 
 def _cut(runs: list[tuple[int, int, int]], block: int) -> list[tuple[int, int, int, int, int]]:
@@ -164,21 +169,30 @@ class Rows:
         rowptr: (T1+1,) first pair of each query.
         key: (P,) key of each pair.
         type: (P,) int8 type of each pair; empty where all pairs have type 0.
-        chunks: (M, 3) on the host: first query, end query, pairs.
+        chunks: (M, 3) on the host: first query, end query, pairs; None before ``planned``.
     """
 
     rowptr: Tensor
     key: Tensor
     type: Tensor
-    chunks: Tensor
+    chunks: Tensor | None = None
 
     @classmethod
-    def plan(cls, query: Tensor, key: Tensor, queries: int, kind: Tensor | None = None) -> Rows:
+    def of(cls, query: Tensor, key: Tensor, queries: int, kind: Tensor | None = None) -> Rows:
         """From pairs (query, key), and their types if they have several, in any order."""
         query, order = torch.sort(query, stable=True)
-        counts = torch.bincount(query, minlength=queries)
-        rowptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return cls(rowptr, key[order], key.new_empty(0) if kind is None else kind[order], cut_rows(counts))
+        rowptr = torch.searchsorted(query, torch.arange(queries + 1, device=query.device))
+        return cls(rowptr, key[order], key.new_empty(0) if kind is None else kind[order])
+
+    def planned(self) -> Rows:
+        """The same rows, cut into chunks."""
+        return replace(self, chunks=cut_rows(self.rowptr.diff()))
+
+    def transposed(self, keys: int) -> Rows:
+        """The same pairs as rows of the keys, whose entries are queries."""
+        queries = torch.arange(len(self.rowptr) - 1, device=self.key.device)
+        query = repeat(queries, self.rowptr.diff(), len(self.key))
+        return Rows.of(self.key, query, keys, self.type if self.type.numel() else None)
 
     def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Pairs of queries first..end: the query counted from ``first``, the key, and the type (None: all are 0)."""
@@ -192,6 +206,7 @@ class Rows:
         return _chunk_pairs(self, self.key.device)
 
     def pack(self) -> tuple[list[Tensor], list[int]]:
+        assert self.chunks is not None, "rows are planned before they are used"
         return [self.rowptr, self.key, self.type, self.chunks], [_ROWS]
 
 
@@ -206,7 +221,8 @@ class Walk:
         stride, n: (G,) of the axis and the graph.
         first_node: (G,) first node of each graph.
         rowptr, col: the graph's compressed sparse rows.
-        chunks: (M, 3) on the host: first query, end query, pairs.
+        tokens: T.
+        chunks: (M, 3) on the host: first query, end query, pairs; None before ``planned``.
     """
 
     ptr: Tensor
@@ -215,14 +231,24 @@ class Walk:
     first_node: Tensor
     rowptr: Tensor
     col: Tensor
-    chunks: Tensor
+    tokens: int
+    chunks: Tensor | None = None
 
-    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, None]:
-        """As ``Rows.chunk``."""
+    def planned(self) -> Walk:
+        """The same walk, cut into chunks."""
+        _, node, _ = self.places(0, self.tokens)
+        return replace(self, chunks=cut_rows(self.rowptr[node + 1] - self.rowptr[node]))
+
+    def places(self, first: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens first..end, the node of each at the axis, and the axis' stride there."""
         token = torch.arange(first, end, device=self.col.device)
         graph = torch.searchsorted(self.ptr, token, right=True) - 1
         stride = self.stride[graph]
-        node = self.first_node[graph] + (token - self.ptr[graph]) // stride % self.n[graph]
+        return token, self.first_node[graph] + (token - self.ptr[graph]) // stride % self.n[graph], stride
+
+    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, None]:
+        """As ``Rows.chunk``."""
+        token, node, stride = self.places(first, end)
         begin = self.rowptr[node]
         count = self.rowptr[node + 1] - begin
         place = repeat(token - first, count, pairs)
@@ -236,7 +262,11 @@ class Walk:
         return _chunk_pairs(self, self.col.device)
 
     def pack(self) -> tuple[list[Tensor], list[int]]:
-        return [self.ptr, self.stride, self.n, self.first_node, self.rowptr, self.col, self.chunks], [_WALK]
+        assert self.chunks is not None, "walks are planned before they are used"
+        return [self.ptr, self.stride, self.n, self.first_node, self.rowptr, self.col, self.chunks], [
+            _WALK,
+            self.tokens,
+        ]
 
 
 Structure = Lines | Rows | Walk
@@ -247,7 +277,10 @@ def unpack(tensors: list[Tensor], integers: list[int]) -> Structure:
     """The structure that ``pack`` took apart."""
     if integers[0] == _LINES:
         return Lines.unpack(tensors, integers)
-    return Rows(*tensors) if integers[0] == _ROWS else Walk(*tensors)
+    if integers[0] == _ROWS:
+        return Rows(*tensors)
+    ptr, stride, n, first_node, rowptr, col, chunks = tensors
+    return Walk(ptr, stride, n, first_node, rowptr, col, integers[1], chunks)
 
 
 def cut_rows(counts: Tensor) -> Tensor:
@@ -266,6 +299,8 @@ def cut_rows(counts: Tensor) -> Tensor:
 
 
 def _chunk_pairs(rows: Rows | Walk, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    if rows.chunks is None:
+        return rows.planned().pairs()
     parts = []
     for first, end, pairs in rows.chunks.tolist():
         place, key, kind = rows.chunk(first, end, pairs)

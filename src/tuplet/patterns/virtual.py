@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tuplet.graphs import GraphBatch, offsets
+from tuplet.graphs import GraphBatch
 from tuplet.patterns.base import DefinedPairs
 from tuplet.patterns.dense import whole_graphs
 from tuplet.patterns.structure import Lines
@@ -20,8 +20,8 @@ class Virtual(Tokens):
 
     @classmethod
     def make(cls, graph: GraphBatch, virtual: int) -> Virtual:
-        counts = (virtual,) * graph.num_graphs
-        return cls(graph, counts, offsets(counts, graph.device))
+        ptr = virtual * torch.arange(graph.num_graphs + 1, device=graph.device)
+        return cls(graph, ptr, virtual * graph.num_graphs, virtual)
 
     def tolist(self) -> list[tuple[int, tuple[int, ...]]]:
         return [(owner, ()) for owner in self.graph_of_token.tolist()]
@@ -29,7 +29,7 @@ class Virtual(Tokens):
 
 def virtual_layout(queries: Tokens, keys: Tokens) -> Lines:
     """Lines in which the tokens of a graph see those of another kind; one of the two kinds is virtual."""
-    return Lines.plan(whole_graphs(queries), whole_graphs(keys))
+    return Lines(whole_graphs(queries), whole_graphs(keys), (queries.longest, keys.longest))
 
 
 def virtual_pairs(queries: Tokens, keys: Tokens) -> DefinedPairs:

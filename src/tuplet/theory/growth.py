@@ -113,7 +113,7 @@ def _forward(structures: list[Structure], queries: Tokens, keys: Tokens, d: int,
 
 def _pattern(pattern: Pattern[Any], tokens: Tokens, d: int, kernel: str = "softmax", relation: str = "none") -> int:
     typed = relation != "none"
-    structures = [pattern.layout(tokens, tokens, group, typed) for group in range(pattern.groups)]
+    structures = [pattern.layout(tokens, tokens, group, typed).planned() for group in range(pattern.groups)]
     return _forward(structures, tokens, tokens, d, Rule(kernel, relation, d**-0.5), pattern.types)
 
 

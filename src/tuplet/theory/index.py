@@ -66,7 +66,7 @@ def index_features(tuples: Tuples, identifiers: Tensor, dropped: Sequence[int]) 
 
 def _attend(features: Tensor, c: float, values: Tensor, tuples: Tuples, threshold: float | None = None) -> Tensor:
     """(T, h, c') messages of dense attention with queries c·φ and keys φ: softmax, or ReLU with a threshold."""
-    layout = Dense((tuples.order, tuples.order)).layout(tuples, tuples, 0, typed=False)
+    layout = Dense((tuples.order, tuples.order)).layout(tuples, tuples, 0, typed=False).planned()
     if threshold is None:
         return attend(c * features, features, values, layout, None, Rule("softmax", "none", 1.0))[0]
     table = features.new_full((1, features.shape[1]), -threshold)

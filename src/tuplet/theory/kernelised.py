@@ -73,7 +73,7 @@ def _maps() -> dict[str, Phi]:
 
 def library(case: Case, phi: Phi) -> Tensor:
     """(T, d') kernelised attention by the library's operator."""
-    layout = Dense((case.tuples.order, case.tuples.order)).layout(case.tuples, case.tuples, 0, typed=False)
+    layout = Dense((case.tuples.order, case.tuples.order)).layout(case.tuples, case.tuples, 0, typed=False).planned()
     q, k = phi(case.x @ case.q)[:, None], phi(case.x @ case.k)[:, None]
     return attend(q, k, (case.x @ case.v)[:, None], layout, None, Rule("positive", "none", 1.0))[0][:, 0]
 

@@ -39,7 +39,7 @@ def one_layer(
     ones = torch.ones(len(colors), 1, 1, dtype=torch.float64)
     messages = []
     for group in range(pattern.groups):
-        layout = pattern.layout(tuples, tuples, group, typed=adjacency)
+        layout = pattern.layout(tuples, tuples, group, typed=adjacency).planned()
         messages.append(attend(ones, ones, values, layout, None, Rule(kernel, "none", 1.0))[0][:, 0])
         if adjacency:
             table = torch.zeros(pattern.types, 1, dtype=torch.float64)

@@ -1,7 +1,15 @@
 """What attends: all k-tuples, connected or random ones, simplices; and their first features."""
 
 from tuplet.tokens.base import Tokens
-from tuplet.tokens.features import NodeEmbedding, PairTable, TupleEmbedding, TupleParts, pair_rows, position_pairs
+from tuplet.tokens.features import (
+    NodeEmbedding,
+    PairTable,
+    TupleEmbedding,
+    TupleParts,
+    node_lists,
+    pair_lists,
+    position_pairs,
+)
 from tuplet.tokens.sampling import ConnectedTuples, RandomTuples, connected_tuples, random_tuples
 from tuplet.tokens.simplices import SimplexEmbedding, SimplexParts, Simplices
 from tuplet.tokens.tuples import Tuples
@@ -19,7 +27,8 @@ __all__ = [
     "TupleParts",
     "Tuples",
     "connected_tuples",
-    "pair_rows",
+    "node_lists",
+    "pair_lists",
     "position_pairs",
     "random_tuples",
 ]

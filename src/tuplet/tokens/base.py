@@ -18,18 +18,20 @@ class Tokens(ABC):
 
     Args:
         graph: the batch they are taken from.
-        counts: tokens of each graph, on the host.
         ptr: (G+1,) place of each graph's first token, when tokens stand graph after graph.
+        total: T, the number of tokens in the batch.
+        longest: no graph has more tokens.
     """
 
     graph: GraphBatch
-    counts: tuple[int, ...]
     ptr: Tensor
+    total: int
+    longest: int
 
-    @property
-    def total(self) -> int:
-        """T, the number of tokens in the batch."""
-        return sum(self.counts)
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Tokens of each graph, on the host."""
+        return tuple(self.ptr.diff().tolist())
 
     @property
     def device(self) -> torch.device:
@@ -43,8 +45,13 @@ class Tokens(ABC):
     @cached_property
     def graph_of_token(self) -> Tensor:
         """(T,) graph of each token."""
-        graphs = torch.arange(len(self.counts), device=self.device)
-        return repeat(graphs, self.ptr[1:] - self.ptr[:-1], self.total)
+        graphs = torch.arange(len(self.ptr) - 1, device=self.device)
+        return repeat(graphs, self.ptr.diff(), self.total)
+
+    @property
+    def live(self) -> Tensor | None:
+        """(T,) which tokens are not padding; None where none is."""
+        return self.graph_of_token < self.graph.num_graphs - 1 if self.graph.padded else None
 
     @abstractmethod
     def tolist(self) -> list[tuple[int, tuple[int, ...]]]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.graphs import Features, GraphBatch
+from tuplet.kernels import Lists, take
 from tuplet.tokens.tuples import Tuples
 
 SAME, NO_EDGE, FIRST_EDGE = 0, 1, 2
@@ -28,6 +29,39 @@ def pair_rows(tuples: Tuples, a: int, b: int) -> Tensor:
     edge = tuples.graph.edge_number(u, v)
     rows = torch.where(edge >= 0, edge + FIRST_EDGE, NO_EDGE)
     return torch.where(u == v, SAME, rows)
+
+
+def pair_lists(tuples: Tuples, a: int, b: int, listed: bool | None = None) -> Tensor | Lists:
+    """The same, with the tokens of each row of the table where kernels ask for them: on a GPU, or if ``listed``.
+
+    Most tuples are "no edge": the tokens of the first two rows are not listed.
+    """
+    rows = pair_rows(tuples, a, b)
+    if not (rows.is_cuda if listed is None else listed):
+        return rows
+    graph, edges = tuples.graph, tuples.graph.num_edges
+    if tuples.order > 2 or tuples.nodes is not None:
+        return Lists.sort(rows, FIRST_EDGE + edges, FIRST_EDGE)
+    ends = (graph.row, graph.col) if a < b else (graph.col, graph.row)
+    begin = F.pad(torch.arange(edges, device=rows.device), (FIRST_EDGE, 0))
+    end = begin + F.pad(torch.ones_like(graph.col), (FIRST_EDGE, 0))
+    return Lists(rows, graph.pair_number(*ends), begin, end, FIRST_EDGE)
+
+
+def node_lists(tuples: Tuples, axis: int, listed: bool | None = None) -> Tensor | Lists:
+    """(T,) the node at ``axis``, with the tuples of each node where kernels ask for them: on a GPU, or if ``listed``."""
+    rows, graph = tuples.node(axis), tuples.graph
+    if not (rows.is_cuda if listed is None else listed):
+        return rows
+    if tuples.nodes is not None:
+        return Lists.sort(rows, graph.num_nodes)
+    # tuples in the order of their entry at the axis, then of the others: digit m of a place is digit moved[m] of the tuple
+    moved = (axis, *(place for place in range(tuples.order) if place != axis))
+    order = tuples.code(tuple(moved.index(place) for place in range(tuples.order))) if axis else rows.new_empty(0)
+    owner = graph.graph_of_node
+    each = (graph.n ** (tuples.order - 1))[owner]
+    begin = tuples.ptr[owner] + graph.place_of_node * each
+    return Lists(rows, order, begin, begin + each)
 
 
 class Encoder(nn.Module):
@@ -48,7 +82,7 @@ class Encoder(nn.Module):
         if values is None:
             return out
         for column, table in enumerate(self.tables):
-            out = out + table(values[:, column].long())
+            out = out + take(table.weight, values[:, column].long())  # type: ignore[arg-type]
         if self.linear is not None:
             out = out + self.linear(values.to(self.linear.weight.dtype))
         return out
@@ -69,6 +103,8 @@ class NodeEmbedding(nn.Module):
 
     def forward(self, graph: GraphBatch) -> Tensor:
         out = self.encoder(graph.x, graph.num_nodes)
+        if graph.padded:  # which has no loops
+            return out if self.degree is None else out + self.degree(torch.log1p(graph.degrees().to(out.dtype)))
         # row 0 says "no loop"; a loop brings the features of its edge along
         values = None if graph.edge_attr is None else graph.edge_attr[graph.num_edges :]
         count = graph.num_nodes if values is None else len(values)
@@ -98,25 +134,27 @@ class TupleParts:
     """What tuples are made of: rows of the node table and of the pair table.
 
     Args:
-        nodes: for each place the (T,) node.
+        nodes: for each place the (T,) node; here and below with the tokens of each row where kernels ask for them.
         pairs: for each pair of places the (T,) row of the pair table.
         index: (T, k) tuple indices, only where the model reads them.
         encoded: for each ordered pair of places (a place with itself included) the (T,) number of the two entries among all
             ordered pairs of nodes; only where the model has encodings of pairs.
     """
 
-    nodes: list[Tensor]
-    pairs: list[Tensor]
+    nodes: list[Tensor | Lists]
+    pairs: list[Tensor | Lists]
     index: Tensor | None
-    encoded: list[Tensor]
+    encoded: list[Tensor | Lists]
 
     @classmethod
     def prepare(cls, tuples: Tuples, directed: bool, index: bool, encoded: bool = False) -> TupleParts:
-        nodes = [tuples.node(axis) for axis in range(tuples.order)]
-        pairs = [pair_rows(tuples, a, b) for a, b in position_pairs(tuples.order, directed)]
+        nodes = [node_lists(tuples, axis) for axis in range(tuples.order)]
+        pairs = [pair_lists(tuples, a, b) for a, b in position_pairs(tuples.order, directed)]
         entries = torch.stack([tuples.entry(axis) for axis in range(tuples.order)], dim=1) if index else None
         places = product(range(tuples.order), repeat=2) if encoded else ()
-        return cls(nodes, pairs, entries, [tuples.code(pair) for pair in places])
+        codes = [tuples.code(pair) for pair in places]
+        gpu = tuples.device.type == "cuda"
+        return cls(nodes, pairs, entries, [Lists.sort(code, tuples.graph.total(2)) if gpu else code for code in codes])
 
 
 class TupleEmbedding(nn.Module):
@@ -161,15 +199,15 @@ class TupleEmbedding(nn.Module):
         """(T, d) from node vectors (N, d), the pair table (2 + E, d; None for k = 1) and encodings of pairs (sum of n², width)."""
         out: Tensor | None = None
         for place, rows in enumerate(parts.nodes):
-            part = F.embedding(rows, nodes if self.node_maps is None else self.node_maps[place](nodes))
+            part = take(nodes if self.node_maps is None else self.node_maps[place](nodes), rows)
             out = part if out is None else out + part
         assert out is not None
         for place, rows in enumerate(parts.pairs):
             assert table is not None
-            out = out + F.embedding(rows, table if self.pair_maps is None else self.pair_maps[place](table))
+            out = out + take(table if self.pair_maps is None else self.pair_maps[place](table), rows)
         for linear, rows in zip(self.encoded_maps, parts.encoded, strict=True):
             assert encoded is not None
-            out = out + F.embedding(rows, linear(encoded))
+            out = out + take(linear(encoded), rows)
         if self.index is not None and parts.index is not None:
             out = out + self.index(parts.index.to(out.dtype))
         return out if self.output is None else self.output(F.gelu(out))

@@ -25,18 +25,21 @@ class Simplices(Tokens):
     Args:
         complex: the complex whose faces and cofaces say how tokens are related.
         low, high: k1 and k2.
+        kept: what a pattern would have to find out about these tokens, kept from before by ``Pattern.keep``; None otherwise.
     """
 
     complex: Complex
     low: int
     high: int
+    kept: dict[str, Tensor] | None = None
 
     @classmethod
     def take(cls, graph: GraphBatch, complex_: Complex, low: int, high: int) -> Simplices:
         """The tokens of ``complex_``, which belongs to ``graph``."""
         owners = torch.cat(complex_.graph_of[low : high + 1])
         counts = tuple(torch.bincount(owners, minlength=graph.num_graphs).tolist())
-        return cls(graph, counts, offsets(counts, graph.device), complex_, low, high)
+        ptr = offsets(counts, graph.device)
+        return cls(graph, ptr, len(owners), max(counts), complex_, low, high)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -58,11 +61,15 @@ class Simplices(Tokens):
         return torch.argsort(self.graph_of_token, stable=True)
 
     @cached_property
+    def position(self) -> Tensor:
+        """(T,) where each token stands in ``by_graph``."""
+        return torch.empty_like(self.by_graph).scatter_(0, self.by_graph, torch.arange(self.total, device=self.device))
+
+    @cached_property
     def place(self) -> Tensor:
-        """(T,) the number of each token within its own graph, in ``by_graph``."""
-        place = torch.empty_like(self.by_graph)
-        place[self.by_graph] = torch.arange(self.total, device=self.device)
-        return place - self.ptr[self.graph_of_token]
+        """(T,) the number of each token within its own graph, in ``by_graph``; 0 for padding."""
+        place = self.position - self.ptr[self.graph_of_token]
+        return place if self.live is None else torch.where(self.live, place, 0)
 
     def tolist(self) -> list[tuple[int, tuple[int, ...]]]:
         listed = []

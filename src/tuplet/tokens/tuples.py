@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,8 +32,7 @@ class Tuples(Tokens):
     @classmethod
     def all(cls, graph: GraphBatch, order: int) -> Tuples:
         """All n^k tuples of every graph."""
-        counts = tuple(n**order for n in graph.sizes)
-        return cls(graph, counts, offsets(counts, graph.device), order)
+        return cls(graph, graph.offsets(order), graph.total(order), graph.largest**order, order)
 
     @classmethod
     def sampled(cls, graph: GraphBatch, order: int) -> Tuples:
@@ -41,10 +41,19 @@ class Tuples(Tokens):
             raise InputError("tuples", f"sampled tuples of shape (S, {order})", "a batch without any")
         if graph.tuples.shape[1] != order:
             raise InputError("tuples", f"shape (S, {order})", f"shape {tuple(graph.tuples.shape)}")
-        sample = cls(graph, graph.tuple_counts, offsets(graph.tuple_counts, graph.device), order, graph.tuples)
+        counts = graph.tuple_counts
+        ptr = offsets(counts, graph.device)
+        sample = cls(graph, ptr, len(graph.tuples), max(counts), order, graph.tuples)
         if torch.unique(sample.code(tuple(range(order)))).numel() < sample.total:
             raise InputError("tuples", "different tuples in a sample", "the same tuple more than once")
         return sample
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Tokens of each graph, on the host."""
+        if self.nodes is not None and self.graph.tuple_counts is not None:
+            return self.graph.tuple_counts
+        return tuple(n**self.order for n in self.graph.sizes)
 
     def stride(self, axis: int) -> Tensor:
         """(G,) distance in the numbering between tuples that differ by one at ``axis`` (all tuples only)."""
@@ -64,7 +73,7 @@ class Tuples(Tokens):
 
     def code(self, axes: tuple[int, ...]) -> Tensor:
         """(T,) the number that the sub-tuple at ``axes`` has among all tuples of its order: equal exactly when they are."""
-        base = Tuples.all(self.graph, len(axes)).ptr
+        base = self.graph.offsets(len(axes))
         graph = self.graph_of_token
         local = torch.zeros_like(graph)
         for axis in axes:

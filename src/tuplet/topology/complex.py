@@ -119,9 +119,11 @@ class Complex:
     def cofaces(self, k: int) -> Tensor:
         """(S_k,) in how many simplices of dimension k + 1 each k-simplex lies; zero at the top."""
         self.expect_dimension(k)
+        counts = torch.zeros(len(self.simplices[k]), dtype=torch.long, device=self.ptr.device)
         if k >= self.dim:
-            return torch.zeros(len(self.simplices[k]), dtype=torch.long, device=self.ptr.device)
-        return torch.bincount(self.faces[k + 1].reshape(-1), minlength=len(self.simplices[k]))
+            return counts
+        faces = self.faces[k + 1].reshape(-1)
+        return counts.scatter_add_(0, faces, torch.ones_like(faces))
 
     def find(self, rows: Tensor) -> Tensor:
         """(S,) numbers of the simplices with the given nodes (S, k+1), increasing along each row; -1 where there is none."""

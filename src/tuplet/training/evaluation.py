@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -18,6 +20,7 @@ from tuplet.training.parallel import matmul_precision
 
 if TYPE_CHECKING:
     from tuplet.datasets.task import Task
+    from tuplet.training.recorded import Recorder
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,19 @@ class Score:
         metric: in the units of the task.
         loss: what training minimises.
         outputs: (rows, outputs) as the model gives them.
+        undefined: why the metric is NaN; empty where it is a number.
     """
 
     metric: float
     loss: float
     outputs: Tensor
+    undefined: str = ""
+
+
+def warn_undefined(score: Score, metric: str, where: str) -> None:
+    """Say that a metric is NaN, and why, unless there was nothing to measure it on."""
+    if score.undefined and len(score.outputs):
+        warnings.warn(f"the {metric} of {where} is undefined: {score.undefined}", stacklevel=3)
 
 
 def evaluate(model: nn.Module, task: Task, part: str = "test", *, fold: int = 0, batch_size: int = 32) -> Score:
@@ -74,6 +85,7 @@ class Evaluation:
         ends = list(accumulate(sizes))
         self.places = [(ends[i] - sizes[i], ends[i]) for i in range(rank, len(batches), world)]
         self.held = Held(model, graphs, batches[rank::world], sum(counts))
+        self.recorder: Recorder | None = None
 
     @torch.no_grad()
     def outputs(self) -> Tensor:
@@ -84,6 +96,10 @@ class Evaluation:
         found = parameter.new_zeros(len(self.rows), self.objective.task.outputs)
         try:
             with matmul_precision("highest"), torch.autocast(parameter.device.type, enabled=False):
+                if self.recorder is not None:
+                    for (start, end), members in zip(self.places, self.held.batches, strict=True):
+                        found[start:end] = self.recorder.outputs(members)
+                    return found
                 for (start, end), (_, ready) in zip(self.places, self.held, strict=True):
                     outputs = self.model(ready)
                     found[start:end] = outputs if self.part.nodes is None else outputs[self.part.nodes]
@@ -97,5 +113,7 @@ class Evaluation:
         """Metric and loss over all rows at once."""
         outputs = self.outputs()
         count = self.objective.count(self.rows)
-        loss = float(self.objective.loss(outputs, self.rows)) / count if count else float("nan")
-        return Score(self.objective.metric(outputs, self.rows) if count else float("nan"), loss, outputs)
+        loss = float(self.objective.loss(outputs, self.rows)) / count if count else math.nan
+        metric = self.objective.metric(outputs, self.rows) if count else math.nan
+        undefined = self.objective.why_undefined(outputs, self.rows) if math.isnan(metric) else ""
+        return Score(metric, loss, outputs, undefined)

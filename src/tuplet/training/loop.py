@@ -15,13 +15,14 @@ from torch import nn
 from tuplet.attention.weights import wide
 from tuplet.errors import OptionError
 from tuplet.training.batches import Members, prepare, share, shuffled, token_counts
-from tuplet.training.evaluation import Evaluation
+from tuplet.training.evaluation import Evaluation, Score, warn_undefined
 from tuplet.training.keeper import Keeper
 from tuplet.training.norms import share_norms
 from tuplet.training.objective import Objective
 from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import MATMUL, make_fabric, matmul_precision, sum_gradients
 from tuplet.training.progress import Report, describe
+from tuplet.training.recorded import Recorder, make_recorder
 from tuplet.training.schedule import learning_rate
 from tuplet.training.state import History, State
 
@@ -42,7 +43,7 @@ def fit(
     report: Report | None = None,
     log: Callable[[History], None] | None = None,
 ) -> History:
-    """Train ``model`` in place; it ends in evaluation mode with the weights of its best validation epoch.
+    """Train ``model`` in place; it ends in evaluation mode with the weights of its best validation epoch (see ``History.best``).
 
     Args:
         model: takes what its ``prepare`` makes of a list of graphs, and gives a row of outputs for each target.
@@ -61,6 +62,15 @@ def fit(
     return Loop(model, objective, options, seed, fold, fabric, keeper or Keeper(), report, log).run()
 
 
+def make_optimiser(model: nn.Module, options: TrainOptions, device: torch.device) -> torch.optim.Optimizer:
+    """AdamW; on a GPU as one kernel whose learning rate lives there, so that steps can be recorded."""
+    if device.type != "cuda":
+        return torch.optim.AdamW(model.parameters(), options.lr, weight_decay=options.weight_decay)
+    rate = torch.tensor(options.lr, device=device)
+    decay = options.weight_decay
+    return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True, capturable=True)
+
+
 class Loop:
     """What ``fit`` works with: a model, its optimiser, batches, and where the run is."""
 
@@ -77,7 +87,8 @@ class Loop:
         log: Callable[[History], None] | None,
     ) -> None:
         task = objective.task
-        self.task, self.objective, self.options, self.seed, self.fabric = task, objective, options, seed, fabric
+        self.task, self.objective, self.options, self.fabric = task, objective, options, fabric
+        self.seed, self.fold, self.warned = seed, fold, False
         self.keeper, self.report, self.log = keeper, report, log
         self.model = model.to(fabric.device)
         if options.precision == "fp64":
@@ -85,6 +96,8 @@ class Loop:
         self.train = self.objective.part("train", fold)
         if len(self.train.members) == 0:
             raise OptionError(f"train: expected at least one graph to learn from in split {fold}; came none")
+        if objective.count(objective.rows(self.train.members.tolist(), self.train.nodes)) == 0:
+            raise OptionError(f"train: expected at least one target to learn from in split {fold}; all are missing")
         if len(self.train.members) < fabric.world_size:
             raise OptionError(
                 f"devices: expected at most {len(self.train.members)}, the graphs to learn from; came {fabric.world_size}"
@@ -92,11 +105,15 @@ class Loop:
         self.norms = share_norms(model) if fabric.world_size > 1 else []
         self.tokens = token_counts(model, task.graphs) if options.batch_tokens is not None else None
         held_out = self.objective.part("val", fold)
+        if len(held_out.members) == 0:
+            options.refuse_without_validation(fold)
         self.validation = Evaluation(model, task.graphs, self.objective, held_out, options, fabric)
         self.forward: Callable[..., Any] = torch.compile(model, dynamic=True) if options.compile else model
-        optimiser = torch.optim.AdamW(model.parameters(), options.lr, weight_decay=options.weight_decay)
+        optimiser = make_optimiser(model, options, fabric.device)
         self.state = State(model, optimiser, loss=torch.zeros((), dtype=torch.float64, device=fabric.device))
+        self.recorder: Recorder | None = None
         self.only: Any = None
+        self.told = 0.0
         self.began: tuple[float, float] | None = None
 
     def run(self) -> History:
@@ -108,6 +125,8 @@ class Loop:
             self.keeper.restore(state, self.fabric)
             for parameter in self.model.parameters():  # a weight that a batch does not use has the gradient 0, not none
                 parameter.grad = torch.zeros_like(parameter)
+            self.recorder = make_recorder(self.model, self.objective, options, self.fabric, state)
+            self.validation.recorder = self.recorder
             if self.log is not None:
                 self.log(state.history)
             while not state.done:
@@ -123,9 +142,12 @@ class Loop:
         state, options = self.state, self.options
         begin = time.perf_counter() - state.spent
         history, maximise = state.history, self.task.maximise
-        rate = learning_rate(state.epoch, options, history.val_metric, maximise)
+        rate = learning_rate(state.epoch, options, *history.watched(maximise))
         for group in state.optimiser.param_groups:
-            group["lr"] = rate
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
         steps = shuffled(self.train.members, options, self.tokens, self.seed, state.epoch)
         self.model.train()
         for number in range(state.step, len(steps)):
@@ -135,6 +157,7 @@ class Loop:
             if due and state.step < len(steps):
                 self.keeper.save(state, self.fabric)
         score = self.validation.score()
+        self._warn_once(score)
         history.lr.append(rate)
         history.train_loss.append(self._finite() / max(state.count, 1))
         history.val_loss.append(score.loss)
@@ -154,6 +177,13 @@ class Loop:
     def _step(self, batches: list[Members]) -> bool:
         """One step on one or several batches; whether a checkpoint is due."""
         state, options, fabric = self.state, self.options, self.fabric
+        if self.recorder is not None:
+            self.recorder.step(batches[0])
+            state.count += self.objective.count(self.objective.rows(batches[0]))
+            due = self.keeper.due()
+            if due:
+                self._finite()
+            return due
         rows = [self.objective.rows(members, self.train.nodes) for members in batches]
         count = sum(self.objective.count(some) for some in rows)
         state.optimiser.zero_grad(set_to_none=False)
@@ -212,6 +242,13 @@ class Loop:
             )
         return value
 
+    def _warn_once(self, score: Score) -> None:
+        """Say that the validation metric is undefined, and by what the weights are chosen instead."""
+        if score.undefined and not self.warned and self.fabric.global_rank == 0:
+            self.warned = True
+            chosen = "the weights of its lowest loss are kept, or the last ones if that is undefined too"
+            warn_undefined(score, self.task.metric, f"the validation part of split {self.fold} ({chosen})")
+
     def _ends(self) -> bool:
         """Whether the run is done: all epochs, good enough, no longer improving, or a learning rate below the least."""
         history, options = self.state.history, self.options
@@ -220,14 +257,15 @@ class Loop:
             latest >= options.stop_at if self.task.maximise else latest <= options.stop_at
         )
         stale = options.patience is not None and epoch - 1 - history.best >= options.patience
-        rate = learning_rate(epoch, options, history.val_metric, self.task.maximise)
+        rate = learning_rate(epoch, options, *history.watched(self.task.maximise))
         low = options.schedule == "plateau" and epoch >= options.warmup and rate < options.min_lr
         return epoch >= options.epochs or good or stale or low
 
     def _tell(self, step: int, steps: int) -> None:
         """Report where the run is, and how long it will take at the pace since it began or was continued."""
-        if self.report is None:
+        if self.report is None or time.monotonic() - self.told < 0.05:
             return
+        self.told = time.monotonic()
         done = (self.state.epoch + step / steps) / self.options.epochs
         if self.began is None:
             self.began = time.monotonic(), done

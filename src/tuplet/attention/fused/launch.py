@@ -1,0 +1,202 @@
+"""Attention by fused kernels: structures with all groups of a pattern in, one launch forward, one or two backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tuplet.attention.fused import factorised, line_kernels, row_kernels
+from tuplet.attention.fused.arithmetic import KERNELS, RELATIONS
+from tuplet.attention.weights import Rule, narrow
+from tuplet.kernels.sizes import power, precision
+from tuplet.patterns.fused import FusedLines, FusedRows
+
+TILE, SMALL_TILE = 64, 32
+"""Queries, and keys, of a tile of a long line, and of lines that are mostly short."""
+FEW_TYPES = 8
+"""So many types are told apart by comparison rather than by looking a number up for each pair."""
+
+
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, table: Tensor, structure: FusedLines | FusedRows, rule: Rule
+) -> tuple[Tensor, Tensor]:
+    """(T1, h, c') messages and (T1, h) log-sum-exps of the scores (-inf for a query without keys)."""
+    q, k, v = (_dense(x) for x in (q, k, v))
+    table = table.float().contiguous()
+    if isinstance(structure, FusedRows):
+        out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
+        lse = q.new_empty(q.shape[:2], dtype=torch.float32)
+        rows, sizes = _row_sizes(q, v)
+        grid = (-(-q.shape[0] // rows),)
+        if grid[0]:
+            row_kernels.forward[grid](
+                q, k, v, out, lse, table, structure.begin, structure.end, structure.col, structure.type,
+                structure.node, structure.stride, q.shape[0], structure.groups, q.shape[1], q.shape[2], v.shape[2], rule.scale,
+                *_strides(q, k, v), **_choices(rule), TYPED=structure.type.numel() > 0,
+                WALK=structure.node.numel() > 0, **sizes,
+            )  # fmt: skip
+        return out, lse
+    if factorised.suits(structure, rule):
+        return factorised.forward(q, k, v, structure)
+    # a token in no line gets no message
+    out = q.new_zeros(q.shape[0], q.shape[1], v.shape[2])
+    lse = torch.full(q.shape[:2], -torch.inf, dtype=torch.float32, device=q.device)
+    sizes = _line_sizes(q, v, structure, SMALL_TILE if max(structure.longest) <= TILE else TILE)
+    tiles = -(-structure.longest[0] // sizes["ROWS"])
+    if not structure.lines or not min(structure.longest):
+        return out, lse
+    splits = _splits(structure, 0, sizes["COLUMNS"])
+    outs, lses = out, lse
+    if splits > 1:
+        outs = out.new_zeros(splits, *out.shape, dtype=torch.float32)
+        lses = lse.new_full((splits, *lse.shape), -torch.inf)
+    line_kernels.forward[structure.lines * tiles, q.shape[1], splits](
+        q, k, v, outs, lses, table, *_line_tensors(structure), structure.lines, tiles, splits, structure.groups,
+        q.shape[1], q.shape[0], k.shape[0], q.shape[2], v.shape[2], rule.scale, *_strides(q, k, v), **_choices(rule),
+        **_line_choices(structure, q, len(table)), **sizes, num_warps=_warps(sizes),
+    )  # fmt: skip
+    if splits > 1:
+        line_kernels.merge[(q.shape[0] * q.shape[1],)](
+            outs, lses, out, lse, q.shape[0], q.shape[1], v.shape[2], splits, KERNEL=KERNELS[rule.kernel].value,
+            SPLITS=power(splits, 1), VALUES=power(v.shape[2], 16), num_warps=1,
+        )  # fmt: skip
+    return out, lse
+
+
+def _splits(lines: FusedLines, side: int, tile: int) -> int:
+    """Into how many portions the walk along the other side is cut, where lines are few tokens wide and many long."""
+    if lines.longest[side] > 16:
+        return 1
+    return max(1, min(16, -(-lines.longest[1 - side] // tile)))
+
+
+def backward(
+    grad_out: Tensor,
+    grad_lse: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    structure: FusedLines | FusedRows,
+    rule: Rule,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v and the relation table; no two programs write the same number, so runs repeat bit by bit."""
+    q, k, v, grad_out = (_dense(x) for x in (q, k, v, grad_out))
+    grad_out = grad_out.contiguous()
+    shifted = grad_lse is not None
+    grad_lse = lse if grad_lse is None else grad_lse.float().contiguous()
+    heads, types = q.shape[1], table.shape[0]
+    fused_table = table.float().contiguous()
+    many = {"TYPES": power(types, 1)}
+    if isinstance(structure, FusedRows):
+        grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
+        rows, sizes = _row_sizes(q, v)
+        programs = -(-max(q.shape[0], k.shape[0]) // rows)
+        partial = q.new_zeros(programs if rule.relation != "none" else 0, heads, types, dtype=torch.float32)
+        if programs:
+            row_kernels.backward[(programs,)](
+                q, k, v, out, grad_out, lse, grad_lse, *grads, partial, fused_table, structure.begin, structure.end,
+                structure.col, structure.type, structure.back_begin, structure.back_end, structure.back_col,
+                structure.back_type, structure.node, structure.stride, q.shape[0], k.shape[0], structure.groups, heads,
+                q.shape[2], v.shape[2], types, rule.scale, *_strides(q, k, v), **_choices(rule), TYPED=structure.type.numel() > 0,
+                WALK=structure.node.numel() > 0, SHIFTED=shifted, **sizes, **many,
+            )  # fmt: skip
+        return grads[0], grads[1], grads[2], _table_gradient(partial, table)
+    if factorised.suits(structure, rule):
+        shift = grad_lse if shifted else None
+        return *factorised.backward(grad_out, shift, q, k, v, out, lse, structure), torch.zeros_like(table)
+    grads = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
+    given = (q, k, v, out, grad_out, lse, grad_lse)
+    shapes = (structure.groups, heads, q.shape[0], k.shape[0], q.shape[2], v.shape[2])
+    options: dict[str, Any] = {**_choices(rule), **_line_choices(structure, q, types), "SHIFTED": shifted}
+    tensors = (fused_table, *_line_tensors(structure))
+    related = rule.relation != "none"
+    if not structure.lines or not min(structure.longest):
+        return grads[0], grads[1], grads[2], torch.zeros_like(table)
+    if max(structure.longest) <= TILE:  # whole lines at once: the short ones, then those that need a larger tile
+        partial = q.new_zeros(structure.lines if related else 0, heads, types, dtype=torch.float32)
+        for size, shortest in ((SMALL_TILE, 0), (TILE, SMALL_TILE + 1)):
+            sizes = _line_sizes(q, v, structure, size)
+            if max(structure.longest) >= shortest:
+                line_kernels.backward_line[structure.lines, heads](
+                    *given, *grads, partial, *tensors, structure.lines, *shapes, types, shortest, rule.scale,
+                    *_strides(q, k, v), **options, **sizes, **many, num_warps=_warps(sizes),
+                )  # fmt: skip
+        return grads[0], grads[1], grads[2], _table_gradient(partial, table)
+    sizes = _line_sizes(q, v, structure, TILE)
+    options = {**options, **sizes, "num_warps": _warps(sizes)}
+    query_tiles, key_tiles = -(-structure.longest[0] // sizes["ROWS"]), -(-structure.longest[1] // sizes["COLUMNS"])
+    query_splits = _splits(structure, 0, sizes["COLUMNS"])
+    key_splits = _splits(structure, 1, sizes["ROWS"])
+    programs = structure.lines * query_tiles
+    partial = q.new_zeros(programs * query_splits if related else 0, heads, types, dtype=torch.float32)
+    grad_q, grad_k, grad_v = (
+        grad if splits == 1 else grad.new_zeros(splits, *grad.shape, dtype=torch.float32)
+        for grad, splits in zip(grads, (query_splits, key_splits, key_splits), strict=True)
+    )
+    line_kernels.backward_queries[programs, heads, query_splits](
+        *given, grad_q, partial, *tensors, structure.lines, query_tiles, query_splits, *shapes, types, rule.scale,
+        *_strides(q, k, v), **options, **many,
+    )  # fmt: skip
+    line_kernels.backward_keys[structure.lines * key_tiles, heads, key_splits](
+        *given, grad_k, grad_v, *tensors, structure.lines, key_tiles, key_splits, *shapes, rule.scale,
+        *_strides(q, k, v), **options,
+    )  # fmt: skip
+    summed = [grad if grad.dim() == 3 else grad.sum(0).to(q.dtype) for grad in (grad_q, grad_k, grad_v)]
+    return summed[0], summed[1], summed[2], _table_gradient(partial, table)
+
+
+def _dense(x: Tensor) -> Tensor:
+    """``x`` (T, h, c) with its last axis contiguous; the others may be views of something wider."""
+    return x if x.stride(2) == 1 else x.contiguous()
+
+
+def _strides(q: Tensor, k: Tensor, v: Tensor) -> tuple[int, ...]:
+    return q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1)
+
+
+def _choices(rule: Rule) -> dict[str, Any]:
+    return {"KERNEL": KERNELS[rule.kernel].value, "RELATION": RELATIONS[rule.relation].value}
+
+
+def _row_sizes(q: Tensor, v: Tensor) -> tuple[int, dict[str, int]]:
+    """Tokens of a tile, and the sizes that a kernel is compiled for: about 1024 numbers a tile and tensor."""
+    heads, width, values = power(q.shape[1], 1), power(q.shape[2], 1), power(v.shape[2], 1)
+    rows = max(1, min(64, 1024 // (heads * max(width, values))))
+    return rows, {"ROWS": rows, "HEADS": heads, "WIDTH": width, "VALUES": values}
+
+
+def _line_sizes(q: Tensor, v: Tensor, lines: FusedLines, tile: int) -> dict[str, int]:
+    rows, columns = (min(tile, power(longest, 16)) for longest in lines.longest)
+    return {"ROWS": rows, "COLUMNS": columns, "WIDTH": power(q.shape[2], 16), "VALUES": power(v.shape[2], 16)}
+
+
+def _line_tensors(lines: FusedLines) -> tuple[Tensor, ...]:
+    return lines.query, lines.key, lines.query_order, lines.key_order, lines.matrix, lines.types, lines.entry
+
+
+def _line_choices(lines: FusedLines, q: Tensor, types: int) -> dict[str, Any]:
+    return {
+        "FEW": types if types <= FEW_TYPES else 0,
+        "TYPED": lines.types.numel() > 0,
+        "ENTRY": lines.entry.numel() > 0,
+        "Q_ORDER": lines.query_order.numel() > 0,
+        "K_ORDER": lines.key_order.numel() > 0,
+        "SKIP": lines.skip_self,
+        "PRECISION": precision(q),
+    }
+
+
+def _warps(sizes: dict[str, int]) -> int:
+    return 4 if sizes["ROWS"] * sizes["COLUMNS"] > 1024 else 2 if sizes["ROWS"] * sizes["COLUMNS"] > 256 else 1
+
+
+def _table_gradient(partial: Tensor, table: Tensor) -> Tensor:
+    """(types, h) from the shares of the programs."""
+    if len(partial) == 0:
+        return torch.zeros_like(table)
+    return narrow(partial.sum(0).t(), table.dtype).contiguous()

@@ -1,0 +1,9 @@
+"""Fused kernels for what tokens go through besides attention: norms, dense maps, and taking rows of tables.
+
+``tuplet.kernels`` itself imports no triton; its modules ``norm`` and ``dense`` do.
+"""
+
+from tuplet.kernels.rows import Lists, add_up, take
+from tuplet.kernels.sizes import has_kernels
+
+__all__ = ["Lists", "add_up", "has_kernels", "take"]

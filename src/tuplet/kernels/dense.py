@@ -1,0 +1,130 @@
+"""Dense maps of tokens as operators: a linear map whose bias has a quick gradient, and the feed-forward as one kernel each way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tuplet.kernels import dense_kernels
+from tuplet.kernels.sizes import power, precision
+
+PARTS = 128
+"""Programs that share the tokens where weights' gradients are summed."""
+
+
+@torch.library.custom_op("tuplet::linear", mutates_args=())
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.linear(x, weight, bias)
+
+
+@_linear.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
+
+
+@torch.library.custom_op("tuplet::column_sums", mutates_args=())
+def _column_sums(x: Tensor) -> Tensor:
+    rows, width = 128, min(64, power(x.shape[1], 16))
+    share = x.new_empty(max(1, -(-x.shape[0] // rows)), x.shape[1], dtype=torch.float32)
+    dense_kernels.column_sums[len(share), -(-x.shape[1] // width)](x, share, *x.shape, ROWS=rows, WIDTH=width)
+    return share.sum(0).to(x.dtype)
+
+
+@_column_sums.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[1])
+
+
+def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0], inputs[1])
+
+
+def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, weight = ctx.saved_tensors
+    grad = grad.contiguous()
+    return grad @ weight if ctx.needs_input_grad[0] else None, grad.t() @ x, _column_sums(grad)
+
+
+_linear.register_autograd(_linear_backward, setup_context=_linear_setup)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """W x + b of tokens (T, inputs); in autocast in its precision."""
+    x, weight, bias = _cast(x, weight, bias)
+    return _linear(x, weight, bias)
+
+
+@torch.library.custom_op("tuplet::feed_forward", mutates_args=())
+def _feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, gelu: bool) -> Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    sizes = _sizes(x, w1, 64)
+    dense_kernels.feed_forward[(-(-x.shape[0] // sizes["ROWS"]),)](
+        x, w1, b1, w2, b2, y, x.shape[0], x.shape[1], w1.shape[0], GELU=gelu, PRECISION=precision(x), **sizes,
+        num_warps=4,
+    )  # fmt: skip
+    return y
+
+
+@_feed_forward.register_fake
+def _(x: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("tuplet::feed_forward_backward", mutates_args=())
+def _feed_forward_gradient(
+    grad: Tensor, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, gelu: bool
+) -> tuple[Tensor, Tensor]:
+    """Of the tokens; and flat of W1, W2, b1, b2."""
+    grad, x = grad.contiguous(), x.contiguous()
+    width, hidden = x.shape[1], w1.shape[0]
+    sizes = _sizes(x, w1, 32)
+    parts = max(1, min(PARTS, -(-x.shape[0] // sizes["ROWS"])))
+    grad_x = torch.empty_like(x)
+    share = x.new_empty(parts, 2 * width * hidden + hidden + width, dtype=torch.float32)
+    dense_kernels.feed_forward_gradient[(parts,)](
+        grad, x, w1, b1, w2, grad_x, share, x.shape[0], width, hidden, parts, GELU=gelu, PRECISION=precision(x),
+        **sizes, num_warps=8,
+    )  # fmt: skip
+    return grad_x, share.sum(0).to(w1.dtype)
+
+
+@_feed_forward_gradient.register_fake
+def _(grad: Tensor, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, gelu: bool) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), w1.new_empty(2 * w1.numel() + len(w1) + len(w2))
+
+
+def _feed_forward_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, w1, b1, w2, _, gelu = inputs
+    ctx.save_for_backward(x, w1, b1, w2)
+    ctx.gelu = gelu
+
+
+def _feed_forward_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, w1, b1, w2 = ctx.saved_tensors
+    grad_x, sums = _feed_forward_gradient(grad, x, w1, b1, w2, ctx.gelu)
+    g1, g2, c1, c2 = sums.split([w1.numel(), w2.numel(), len(w1), len(w2)])
+    return grad_x, g1.view_as(w1), c1, g2.view_as(w2), c2, None
+
+
+_feed_forward.register_autograd(_feed_forward_backward, setup_context=_feed_forward_setup)
+
+
+def feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, gelu: bool) -> Tensor:
+    """W2 φ(W1 x + b1) + b2 of tokens (T, width); nothing wider than ``width`` is kept for the backward pass."""
+    x, w1, b1, w2, b2 = _cast(x, w1, b1, w2, b2)
+    return _feed_forward(x, w1, b1, w2, b2, gelu)
+
+
+def _sizes(x: Tensor, w1: Tensor, rows: int) -> dict[str, int]:
+    return {"ROWS": rows, "WIDTH": power(x.shape[1], 16), "HIDDEN": power(w1.shape[0], 16)}
+
+
+def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """In autocast all in its precision, else all in that of the first."""
+    device = tensors[0].device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensors[0].dtype
+    return tuple(tensor.to(dtype) for tensor in tensors)

@@ -1,0 +1,127 @@
+"""Batch norm of a residual sum over the live rows of a batch, as operators: two launches forward, two backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tuplet.kernels import norm_kernels
+from tuplet.kernels.sizes import power
+
+PARTS = 256
+"""Programs that share the rows when they are measured, at most."""
+WARPS = 4
+
+
+@torch.library.custom_op("tuplet::add_batch_norm", mutates_args=())
+def _add_batch_norm(
+    x: Tensor, added: Tensor | None, weight: Tensor, bias: Tensor, live: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    x = x.contiguous()
+    rows, width = x.shape
+    y = torch.empty_like(x)
+    s = torch.empty_like(x) if added is not None else x.new_empty(0)
+    parts, sizes = _sizes(x)
+    counts, means, squares = _room(x, parts)
+    mean, scale, variance = (x.new_empty(width, dtype=torch.float32) for _ in range(3))
+    norm_kernels.add_and_measure[(parts,)](
+        x, x if added is None else added.contiguous(), x if live is None else live, s, counts, means, squares, rows,
+        width, parts, MASKED=live is not None, ADD=added is not None, **sizes, num_warps=WARPS,
+    )  # fmt: skip
+    norm_kernels.normalise[(-(-rows // sizes["ROWS"]),)](
+        x if added is None else s, counts, means, squares, weight, bias, y, mean, scale, variance, rows, width, parts,
+        eps, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
+    )  # fmt: skip
+    return y, s, mean, scale, variance
+
+
+@_add_batch_norm.register_fake
+def _(x: Tensor, added: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    mean, scale, variance = (x.new_empty(x.shape[1], dtype=torch.float32) for _ in range(3))
+    s = torch.empty_like(x, memory_format=torch.contiguous_format) if added is not None else x.new_empty(0)
+    return torch.empty_like(x, memory_format=torch.contiguous_format), s, mean, scale, variance
+
+
+@torch.library.custom_op("tuplet::add_batch_norm_backward", mutates_args=())
+def _backward_op(
+    grad: Tensor, s: Tensor, weight: Tensor, mean: Tensor, scale: Tensor, live: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    grad = grad.contiguous()
+    rows, width = s.shape
+    parts, sizes = _sizes(s)
+    counts, sums, products = _room(s, parts)
+    grad_s = torch.empty_like(s)
+    grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
+    mask = s if live is None else live
+    norm_kernels.measure_gradient[(parts,)](
+        grad,
+        s,
+        mask,
+        mean,
+        scale,
+        counts,
+        sums,
+        products,
+        rows,
+        width,
+        parts,
+        MASKED=live is not None,
+        **sizes,
+        num_warps=WARPS,
+    )
+    norm_kernels.normalise_gradient[(-(-rows // sizes["ROWS"]),)](
+        grad, s, mask, mean, scale, weight, counts, sums, products, grad_s, grad_weight, grad_bias, rows, width, parts,
+        MASKED=live is not None, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
+    )  # fmt: skip
+    return grad_s, grad_weight, grad_bias
+
+
+@_backward_op.register_fake
+def _(grad: Tensor, s: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(s), torch.empty_like(weight), torch.empty_like(weight)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    x, added, weight, _, live, _ = inputs
+    _, s, mean, scale, _ = output
+    ctx.added = None if added is None else added.dtype
+    ctx.save_for_backward(x if added is None else s, weight, mean, scale, live)
+
+
+def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
+    s, weight, mean, scale, live = ctx.saved_tensors
+    grad_s, grad_weight, grad_bias = _backward_op(grad, s, weight, mean, scale, live)
+    return grad_s, None if ctx.added is None else grad_s.to(ctx.added), grad_weight, grad_bias, None, None
+
+
+_add_batch_norm.register_autograd(_backward, setup_context=_setup)
+
+
+@torch.library.custom_op("tuplet::follow", mutates_args=("running_mean", "running_var"))
+def _follow(running_mean: Tensor, running_var: Tensor, mean: Tensor, variance: Tensor, momentum: float) -> None:
+    width = mean.numel()
+    norm_kernels.follow[(1,)](running_mean, running_var, mean, variance, width, momentum, WIDTH=power(width, 16))
+
+
+def add_batch_norm(norm: nn.BatchNorm1d, x: Tensor, added: Tensor | None, live: Tensor | None) -> Tensor:
+    """BN(x + added) in training mode, statistics from the live rows alone; the running statistics follow."""
+    y, _, mean, _, variance = _add_batch_norm(x, added, norm.weight, norm.bias, live, norm.eps)
+    if norm.running_mean is not None and norm.running_var is not None:
+        _follow(norm.running_mean, norm.running_var, mean, variance, norm.momentum or 0.1)
+    return y
+
+
+def _sizes(x: Tensor) -> tuple[int, dict[str, int]]:
+    width = power(x.shape[1], 16)
+    rows = max(1, 8192 // width)
+    return min(PARTS, -(-x.shape[0] // rows)), {"ROWS": rows, "WIDTH": width}
+
+
+def _room(x: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What the programs find: counts, and two numbers a column."""
+    width = x.shape[1]
+    flat = x.new_empty(parts * (1 + 2 * width), dtype=torch.float32)
+    return flat[:parts], flat[parts : parts * (1 + width)], flat[parts * (1 + width) :]

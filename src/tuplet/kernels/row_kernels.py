@@ -1,0 +1,47 @@
+"""Kernels that add rows up: over lists of rows, and by a small number that each row carries. No atomics."""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_up(X, Order, Begin, End, Out, width, ORDERED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Out[s] = the sum of the rows of X that list s names."""
+    segment = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    begin, end = tl.load(Begin + segment), tl.load(End + segment)
+    total = tl.zeros((WIDTH,), tl.float32)
+    for first in range(begin, end, ROWS):
+        place = first + tl.arange(0, ROWS)
+        row = place
+        if ORDERED:
+            row = tl.load(Order + place, mask=place < end, other=0)
+        on = (place < end)[:, None] & (column < width)[None, :]
+        x = tl.load(X + row[:, None].to(tl.int64) * width + column[None, :], mask=on, other=0.0)
+        total += tl.sum(x.to(tl.float32), 0)
+    tl.store(Out + segment * width + column, total.to(Out.dtype.element_ty), mask=column < width)
+
+
+@triton.jit
+def add_by_kind(
+    X, Kind, Share, rows, width, kinds, parts,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, KINDS: tl.constexpr,
+):  # fmt: skip
+    """Share (parts, kinds, width): one program's sums of the rows of each kind; rows of a higher kind are left out."""
+    part = tl.program_id(0)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    number = tl.arange(0, KINDS)
+    total = tl.zeros((KINDS, WIDTH), tl.float32)
+    for first in range(part * ROWS, rows, parts * ROWS):
+        row = first + tl.arange(0, ROWS)
+        kind = tl.load(Kind + row, mask=row < rows, other=KINDS)
+        on = (row < rows)[:, None] & (column < width)[None, :]
+        x = tl.load(X + row[:, None].to(tl.int64) * width + column[None, :], mask=on, other=0.0).to(tl.float32)
+        same = (number[:, None] == kind[None, :]).to(tl.float32)
+        total += tl.dot(same, x, input_precision=PRECISION)
+    on = (number < kinds)[:, None] & (column < width)[None, :]
+    tl.store(Share + (part * kinds + number[:, None]) * width + column[None, :], total, mask=on)

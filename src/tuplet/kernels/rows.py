@@ -1,0 +1,146 @@
+"""Taking rows of a table, and adding rows up: each is the gradient of the other. On a GPU without atomics, so that runs repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tuplet.kernels.sizes import has_kernels, power
+
+SMALL = 128
+"""Tables of so many rows have their gradient by comparing every row number with all of them."""
+PARTS = 128
+"""Programs that share the rows then."""
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Which row of a table each token takes, and for each row the tokens that take it.
+
+    Args:
+        rows: (T,) the row of each token.
+        order: tokens, those that take the same row one after another; empty where they stand so already.
+        begin, end: (R,) where in ``order`` the tokens of each row stand.
+        special: so many rows of the table come first that are taken by too many tokens to list; their lists are empty.
+    """
+
+    rows: Tensor
+    order: Tensor
+    begin: Tensor
+    end: Tensor
+    special: int = 0
+
+    @classmethod
+    def sort(cls, rows: Tensor, count: int, special: int = 0) -> Lists:
+        """From the row of each token alone."""
+        found, order = torch.sort(rows, stable=True)
+        bounds = torch.searchsorted(found, torch.arange(count + 1, device=rows.device))
+        begin, end = bounds[:-1], bounds[1:].clone()
+        end[:special] = begin[:special]
+        return cls(rows, order, begin, end, special)
+
+
+def take(x: Tensor, rows: Tensor | Lists) -> Tensor:
+    """(T, d) rows of a table ``x`` (R, d). With ``Lists``, or for a small table, the gradient is as quick as the taking."""
+    numbers = rows.rows if isinstance(rows, Lists) else rows
+    if not has_kernels(x) or (len(x) > SMALL and not isinstance(rows, Lists)):
+        return F.embedding(numbers, x)
+    if len(x) <= SMALL or not isinstance(rows, Lists):
+        empty = numbers.new_empty(0)
+        return _take(x, numbers, empty, empty, empty, len(x))
+    return _take(x, numbers, rows.order, rows.begin, rows.end, rows.special)
+
+
+def add_up(x: Tensor, lists: Lists) -> Tensor:
+    """(R, d) for each row of a table the sum of the tokens (T, d) that take it."""
+    if not has_kernels(x):
+        return x.new_zeros(len(lists.begin), x.shape[1]).index_add(0, lists.rows, x)
+    return _add_up(x, lists.rows, lists.order, lists.begin, lists.end)
+
+
+@torch.library.custom_op("tuplet::take", mutates_args=())
+def _take(x: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor, special: int) -> Tensor:
+    return x.index_select(0, rows)
+
+
+@_take.register_fake
+def _(x: Tensor, rows: Tensor, *_: Any) -> Tensor:
+    return x.new_empty(len(rows), x.shape[1])
+
+
+@torch.library.custom_op("tuplet::take_backward", mutates_args=())
+def _take_gradient(
+    grad: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor, special: int, count: int
+) -> Tensor:
+    from tuplet.kernels import row_kernels
+
+    grad = grad.contiguous()
+    out = grad.new_empty(count, grad.shape[1])
+    if special < count:
+        _launch_add_up(grad, order, begin, end, out)
+    if special:
+        tile, width = 64, min(64, power(grad.shape[1], 16))
+        parts = max(1, min(PARTS, -(-len(grad) // tile)))
+        share = grad.new_empty(parts, special, grad.shape[1], dtype=torch.float32)
+        row_kernels.add_by_kind[parts, -(-grad.shape[1] // width)](
+            grad, rows, share, len(grad), grad.shape[1], special, parts, PRECISION="ieee", ROWS=tile, WIDTH=width,
+            KINDS=power(special, 16),
+        )  # fmt: skip
+        out[:special] = share.sum(0)
+    return out
+
+
+@_take_gradient.register_fake
+def _(grad: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor, special: int, count: int) -> Tensor:
+    return grad.new_empty(count, grad.shape[1])
+
+
+def _take_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, *lists, special = inputs
+    ctx.save_for_backward(*lists)
+    ctx.special, ctx.count = special, len(x)
+
+
+def _take_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    return _take_gradient(grad, *ctx.saved_tensors, ctx.special, ctx.count), None, None, None, None, None
+
+
+_take.register_autograd(_take_backward, setup_context=_take_setup)
+
+
+@torch.library.custom_op("tuplet::add_up", mutates_args=())
+def _add_up(x: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor) -> Tensor:
+    out = x.new_empty(len(begin), x.shape[1])
+    _launch_add_up(x.contiguous(), order, begin, end, out)
+    return out
+
+
+@_add_up.register_fake
+def _(x: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor) -> Tensor:
+    return x.new_empty(len(begin), x.shape[1])
+
+
+def _add_up_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[1])
+
+
+def _add_up_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    return grad.index_select(0, ctx.saved_tensors[0]), None, None, None, None
+
+
+_add_up.register_autograd(_add_up_backward, setup_context=_add_up_setup)
+
+
+def _launch_add_up(x: Tensor, order: Tensor, begin: Tensor, end: Tensor, out: Tensor) -> None:
+    from tuplet.kernels import row_kernels
+
+    if len(begin) == 0:
+        return
+    width = min(64, power(x.shape[1], 16))
+    row_kernels.add_up[len(begin), -(-x.shape[1] // width)](
+        x, order, begin, end, out, x.shape[1], ORDERED=order.numel() > 0, ROWS=32, WIDTH=width
+    )

@@ -1,0 +1,25 @@
+"""Sizes and precision of kernels, and where there are any."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+_TRITON = find_spec("triton") is not None
+
+
+def has_kernels(x: Tensor) -> bool:
+    """Whether fused kernels can work on ``x``: on a GPU, with triton, not in float64."""
+    return x.is_cuda and x.dtype != torch.float64 and _TRITON
+
+
+def power(number: int, least: int) -> int:
+    """The next power of two, as kernels want their sizes."""
+    return max(least, 1 << max(number - 1, 0).bit_length())
+
+
+def precision(x: Tensor) -> str:
+    """How a kernel multiplies float32 matrices: as torch does."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"

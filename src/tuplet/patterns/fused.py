@@ -1,0 +1,189 @@
+"""How patterns are laid out for fused kernels: all groups of a pattern in one structure, nothing on the host but two lengths.
+
+Head h of an attention walks the structure's group h mod groups: round-robin, as heads are dealt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tuplet.patterns.relation import Equality, TypeMatrix
+from tuplet.patterns.structure import Lines, Rows, Side, Structure, Walk
+
+FUSED_LINES, FUSED_ROWS = 3, 4
+
+
+@dataclass(frozen=True)
+class FusedLines:
+    """``Lines`` of several groups.
+
+    Args:
+        query, key: (groups, 3, lines) starts, strides and lengths of the two sides.
+        query_order, key_order: (groups, T) what the numbers of a side point into; empty where they are tokens themselves.
+        matrix: types of pairs, flat; empty without.
+        types: (groups, 2, lines) where in ``matrix`` the types of a line begin, and its rows; empty without.
+        entry: (groups, T) row of each token in that matrix; empty where it is the place in the line.
+        longest: of the query and of the key sides, or a bound of it.
+        skip_self: a query does not see the key with its own number.
+    """
+
+    query: Tensor
+    key: Tensor
+    query_order: Tensor
+    key_order: Tensor
+    matrix: Tensor
+    types: Tensor
+    entry: Tensor
+    longest: tuple[int, int]
+    skip_self: bool = False
+
+    @property
+    def groups(self) -> int:
+        return self.query.shape[0]
+
+    @property
+    def lines(self) -> int:
+        return self.query.shape[2]
+
+    def pack(self) -> tuple[list[Tensor], list[int]]:
+        tensors = [self.query, self.key, self.query_order, self.key_order, self.matrix, self.types, self.entry]
+        return tensors, [FUSED_LINES, *self.longest, int(self.skip_self)]
+
+    @classmethod
+    def stack(cls, groups: tuple[Lines, ...]) -> FusedLines:
+        """The lines of all groups; a group with fewer lines than another one is filled up with empty ones."""
+        count = max(len(group.query.start) for group in groups)
+        relations = [group.relation for group in groups if isinstance(group.relation, TypeMatrix)]
+        empty = groups[0].query.start.new_empty(0)
+        return cls(
+            torch.stack([_side(group.query, count) for group in groups]),
+            torch.stack([_side(group.key, count) for group in groups]),
+            _orders([group.query.order for group in groups]),
+            _orders([group.key.order for group in groups]),
+            relations[0].matrix if relations else empty,
+            torch.stack([_fill(torch.stack([r.start, r.size]), count) for r in relations]) if relations else empty,
+            _orders([relation.entry for relation in relations]) if relations else empty,
+            groups[0].longest,
+            groups[0].skip_self,
+        )
+
+
+def _side(side: Side, lines: int) -> Tensor:
+    return _fill(torch.stack([side.start, side.stride, side.length]), lines)
+
+
+def _fill(rows: Tensor, lines: int) -> Tensor:
+    return rows if rows.shape[1] == lines else torch.nn.functional.pad(rows, (0, lines - rows.shape[1]))
+
+
+def _orders(orders: list[Tensor]) -> Tensor:
+    return torch.stack(orders) if orders[0].numel() else orders[0]
+
+
+@dataclass(frozen=True)
+class FusedRows:
+    """``Rows`` or ``Walk`` of several groups, in both directions: from a query to its keys and back.
+
+    Args:
+        begin, end: (groups, T1) first pair of each query and the one after its last; of a walk (N,) edges of each node.
+        col: keys of all pairs; of a walk the target nodes.
+        type: types of all pairs; empty where all have type 0.
+        back_begin, back_end, back_col, back_type: the same from the keys to the queries.
+        node: (groups, T) node at the group's axis; empty for rows.
+        stride: (groups, T) distance between tokens whose nodes there differ by one; empty for rows.
+        groups: how many.
+    """
+
+    begin: Tensor
+    end: Tensor
+    col: Tensor
+    type: Tensor
+    back_begin: Tensor
+    back_end: Tensor
+    back_col: Tensor
+    back_type: Tensor
+    node: Tensor
+    stride: Tensor
+    groups: int
+
+    @property
+    def ways(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Begins, ends, columns and types from queries to keys, and back."""
+        back = (self.back_begin, self.back_end, self.back_col, self.back_type)
+        return (self.begin, self.end, self.col, self.type), back
+
+    def pack(self) -> tuple[list[Tensor], list[int]]:
+        forth, back = self.ways
+        return [*forth, *back, self.node, self.stride], [FUSED_ROWS, self.groups]
+
+    @classmethod
+    def rows(cls, groups: tuple[Rows, ...], keys: int) -> FusedRows:
+        """The rows of all groups, and their transposes; ``keys`` is how many tokens are attended to."""
+        empty = groups[0].rowptr.new_empty(0)
+        back = tuple(group.transposed(keys) for group in groups)
+        return cls(*_joined(groups), *_joined(back), empty, empty, len(groups))
+
+    @classmethod
+    def walk(cls, groups: tuple[Walk, ...], directed: bool) -> FusedRows:
+        """Walks along several axes of the same graphs; in a directed graph the way back is another one."""
+        first = groups[0]
+        empty = first.col.new_empty(0)
+        rows = Rows(first.rowptr, first.col, empty)
+        back = rows.transposed(len(first.rowptr) - 1) if directed else rows
+        places = [group.places(0, group.tokens) for group in groups]
+        return cls(
+            first.rowptr[:-1],
+            first.rowptr[1:],
+            first.col,
+            empty,
+            back.rowptr[:-1],
+            back.rowptr[1:],
+            back.key,
+            empty,
+            torch.stack([node for _, node, _ in places]),
+            torch.stack([stride for _, _, stride in places]),
+            len(groups),
+        )
+
+
+def _joined(groups: tuple[Rows, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    first, pointers = 0, []
+    for group in groups:
+        pointers.append(group.rowptr + first)
+        first += len(group.key)
+    pointer = torch.stack(pointers)
+    keys, kinds = torch.cat([group.key for group in groups]), torch.cat([group.type for group in groups])
+    return pointer[:, :-1].contiguous(), pointer[:, 1:].contiguous(), keys, kinds
+
+
+Fused = FusedLines | FusedRows
+
+
+def fuse(groups: tuple[Structure, ...], keys: int, directed: bool) -> tuple[Structure | Fused, ...]:
+    """The groups of a pattern as one structure for kernels; as they are, planned, where there is no kernel for them.
+
+    Args:
+        groups: as ``Pattern.layouts`` gives them.
+        keys: tokens attended to.
+        directed: whether edges have a direction.
+    """
+    walks = tuple(group for group in groups if isinstance(group, Walk))
+    rows = tuple(group for group in groups if isinstance(group, Rows))
+    lines = tuple(group for group in groups if isinstance(group, Lines))
+    if len(walks) == len(groups):
+        return (FusedRows.walk(walks, directed),)
+    if len(rows) == len(groups):
+        return (FusedRows.rows(rows, keys),)
+    if len(lines) == len(groups) and not any(isinstance(group.relation, Equality) for group in lines):
+        return (FusedLines.stack(lines),)
+    return tuple(group.planned() for group in groups)
+
+
+def unpack_fused(tensors: list[Tensor], integers: list[int]) -> Fused:
+    """The structure that ``pack`` took apart."""
+    if integers[0] == FUSED_ROWS:
+        return FusedRows(*tensors, groups=integers[1])  # type: ignore[misc, arg-type]
+    return FusedLines(*tensors, longest=(integers[1], integers[2]), skip_self=bool(integers[3]))  # type: ignore[misc, arg-type]

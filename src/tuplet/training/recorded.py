@@ -1,0 +1,161 @@
+"""Training steps and evaluations recorded as CUDA graphs: the host says which graphs, and nothing else, for each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tuplet.attention.weights import wide
+from tuplet.errors import TooLargeError
+from tuplet.training.batches import Members
+from tuplet.training.objective import Objective
+from tuplet.training.options import TrainOptions
+from tuplet.training.parallel import MATMUL, matmul_precision
+from tuplet.training.resident import Resident, Room
+from tuplet.training.state import State
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is done with a batch of one shape, from putting it together to the end.
+
+    Args:
+        ids: which graphs make the batch; written before a replay.
+        graph: the recording.
+        outputs: what it leaves behind, overwritten by the next replay.
+    """
+
+    ids: Tensor
+    graph: torch.cuda.CUDAGraph
+    outputs: Tensor
+
+
+class Recorder:
+    """Replays steps of a model on batches of a resident data set; each shape is recorded when it first occurs.
+
+    Args:
+        resident: the data set, and the model.
+        objective: targets and loss.
+        options: of the training.
+        fabric: device and precision.
+        state: optimiser and the sum of losses, which recordings refer to.
+    """
+
+    def __init__(
+        self, resident: Resident, objective: Objective, options: TrainOptions, fabric: Any, state: State
+    ) -> None:
+        self.resident, self.objective, self.options = resident, objective, options
+        self.fabric, self.state = fabric, state
+        self.model: nn.Module = resident.model
+        self.valid = objective.valid.to(fabric.device)
+        self.recordings: dict[tuple[bool, Room], Recording] = {}
+        self.pool: Any = None
+        _prime(state.optimiser)
+
+    def step(self, members: Members) -> None:
+        """One training step; nothing is waited for."""
+        self._replay(members, learn=True)
+
+    def outputs(self, members: Members) -> Tensor:
+        """(graphs, outputs) of the model in evaluation mode; overwritten by a later call."""
+        return self._replay(members, learn=False)
+
+    def _replay(self, members: Members, learn: bool) -> Tensor:
+        key = learn, self.resident.room(members)
+        if key not in self.recordings:
+            self.recordings[key] = self._record(members, key[1], self._learn if learn else self._forward)
+        recording = self.recordings[key]
+        recording.ids.copy_(torch.tensor(members).pin_memory(), non_blocking=True)
+        recording.graph.replay()
+        return recording.outputs
+
+    def _record(self, members: Members, room: Room, act: Callable[[Tensor, Room], Tensor]) -> Recording:
+        """Run once for real and without a trace, so that kernels are compiled; then record."""
+        ids = torch.tensor(members, device=self.fabric.device)
+        with self._without_trace():
+            act(ids, room)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            outputs = act(ids, room)
+        self.pool = graph.pool()
+        return Recording(ids, graph, outputs)
+
+    @contextmanager
+    def _without_trace(self) -> Iterator[None]:
+        """On a side stream, and everything that learns is put back as it was."""
+        optimiser = [value for memory in self.state.optimiser.state.values() for value in memory.values()]
+        kept = [*self.model.parameters(), *self.model.buffers(), *optimiser, self.state.loss]
+        before = [tensor.detach().clone() for tensor in kept]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side), torch.random.fork_rng(devices=[self.fabric.device]):
+            yield
+            with torch.no_grad():
+                for tensor, value in zip(kept, before, strict=True):
+                    tensor.copy_(value)
+        torch.cuda.current_stream().wait_stream(side)
+
+    def _forward(self, ids: Tensor, room: Room) -> Tensor:
+        """Outputs of a batch."""
+        found: Tensor = self.model(self.resident.prepared(ids, room))[: room.graphs]
+        return found
+
+    def _learn(self, ids: Tensor, room: Room) -> Tensor:
+        """The whole of a training step; its loss."""
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        with matmul_precision(MATMUL[self.options.precision]):
+            with self.fabric.autocast() if self.options.precision == "bf16" else nullcontext():
+                outputs = self._forward(ids, room)
+            loss = self.objective.loss(outputs.to(wide(outputs.dtype)), ids)
+            count = self.valid[ids].sum().clamp_min(1)
+            found = torch.autograd.grad(loss / count.to(loss.dtype), parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, found, strict=True):
+            parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient
+        if self.options.clip is not None:
+            nn.utils.clip_grad_norm_(parameters, self.options.clip, foreach=True)
+        self.state.optimiser.step()
+        self.state.loss += loss.detach().double()
+        for parameter in parameters:
+            parameter.grad = None
+        return loss.detach()
+
+
+def _prime(optimiser: torch.optim.Optimizer) -> None:
+    """Make the optimiser's memory before it is recorded, and change nothing: one step of length 0 on no gradient."""
+    if optimiser.state:
+        return
+    rates = [group["lr"].clone() for group in optimiser.param_groups]
+    for group in optimiser.param_groups:
+        group["lr"].zero_()
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        group["lr"].copy_(rate)
+        for parameter in group["params"]:
+            parameter.grad = None
+    for memory in optimiser.state.values():
+        memory["step"].zero_()
+
+
+def make_recorder(
+    model: nn.Module, objective: Objective, options: TrainOptions, fabric: Any, state: State
+) -> Recorder | None:
+    """A recorder where one can be used: one GPU with room for the data set, one batch of whole graphs a step, and a model that
+    ``Resident`` fits."""
+    task = objective.task
+    simple = options.accumulate == 1 and options.batch_tokens is None and not options.compile
+    if fabric.device.type != "cuda" or fabric.world_size > 1 or task.level != "graph" or not simple:
+        return None
+    if options.precision == "fp64" or not Resident.fits(model, task.graphs):
+        return None
+    try:
+        resident = Resident(model, task.graphs)  # type: ignore[arg-type]
+    except TooLargeError:
+        return None
+    return Recorder(resident, objective, options, fabric, state)

@@ -1,0 +1,192 @@
+"""A data set that lives on the device, from which batches of fixed shapes are put together there, without the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Data
+
+from tuplet.encodings.layers import RowEncoder, SimplexEncoder
+from tuplet.errors import TooLargeError
+from tuplet.graphs import PaddedBatch
+from tuplet.models import Transformer
+from tuplet.models.cost import available_bytes
+from tuplet.models.prepare import Prepared, prepare
+from tuplet.tokens import Simplices, Tokens, Tuples
+from tuplet.topology import Complex
+from tuplet.training.levels import KEPT, levels_of, simplices
+from tuplet.training.segments import Segments, Taken
+
+STEPS = 16
+"""Batches of about average size are padded to a multiple of a sixteenth of it."""
+PORTION = 2000
+"""Graphs that are read at once."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a batch has room for, one graph of padding included.
+
+    Args:
+        graphs: real graphs.
+        edges: of all graphs.
+        tuples: for k = 0, 1, .. the k-tuples of all graphs; ``tuples[0]`` is the number of graphs, padding included.
+        simplices: for k = 1, 2, .. the k-simplices of all graphs, as far as a model needs them.
+        kept: rows that the pattern kept.
+    """
+
+    graphs: int
+    edges: int
+    tuples: tuple[int, ...]
+    simplices: tuple[int, ...]
+    kept: int
+
+    def rows(self, level: str) -> int:
+        """Rows of a level (see ``levels_of``)."""
+        known = {"nodes": self.tuples[1], "edges": self.edges, "pairs": self.tuples[2], "kept": self.kept}
+        return (known | {simplices(k): rows for k, rows in enumerate(self.simplices, start=1)})[level]
+
+
+class Resident:
+    """All graphs of a task on a model's device, for a model on all tuples of nodes or on simplices.
+
+    What cannot be found out with fixed shapes (simplices, their faces, who is related to whom) is found out once, for all
+    graphs, and kept.
+
+    Args:
+        model: what batches are prepared for.
+        graphs: the graphs.
+    """
+
+    def __init__(self, model: Transformer, graphs: Sequence[Data]) -> None:
+        self.model = model
+        parts: list[dict[str, Segments]] = []
+        for first in range(0, len(graphs), PORTION):
+            parts.append(levels_of(model, model.read(list(graphs[first : first + PORTION]))))
+            self._refuse_if_too_large(parts, len(graphs))
+        self.levels = {level: Segments.join([part[level] for part in parts]) for level in parts[0]}
+        counts = {level: segments.counts.cpu().numpy() for level, segments in self.levels.items()}
+        nodes = counts["nodes"]
+        orders, dims = model.config.choices.orders, model.config.choices.dims
+        self.dim = sum(level.endswith("-simplices") for level in self.levels)
+        of_tuples = [nodes**order for order in range(1, max((2, *orders)) + 1)]
+        of_simplices = [nodes, *(counts[simplices(k)] for k in range(1, self.dim + 1))]
+        self.bound = int(nodes.max())
+        self.longest = int(np.sum(of_simplices[dims[0] : dims[1] + 1], axis=0).max()) if dims else 0
+        # (levels, G) in the order in which Room lists them
+        self.counts = np.stack([counts["edges"], *of_tuples, *of_simplices[1:], counts.get("kept", 0 * nodes)])
+        self.totals = self.counts.sum(1)
+        self.read = np.ones(len(self.counts), dtype=bool)
+        self.read[2] = max(orders, default=1) > 1 or "pairs" in self.levels
+        self.rooms: dict[tuple[int, int], Room] = {}
+
+    @staticmethod
+    def fits(model: Any, graphs: Sequence[Data]) -> bool:
+        """Whether batches of this model can be put together here: all tuples or simplices as tokens; no types that are
+        computed pair by pair, nor functions of signed ones."""
+        if not isinstance(model, Transformer):
+            return False
+        choices, config = model.config.choices, model.config
+        plain = choices.sample is None and not choices.basis and config.phi == "types"
+        rows = model.encodings is None or all(_reads_rows(encoder) for encoder in model.encodings.encoders)
+        loops = any(bool((graph.edge_index[0] == graph.edge_index[1]).any()) for graph in graphs)
+        return plain and rows and not loops and config.task == "graph" and model.backend == "triton"
+
+    def _refuse_if_too_large(self, parts: list[dict[str, Segments]], graphs: int) -> None:
+        known = sum(len(part["nodes"].counts) for part in parts)
+        needed = sum(segments.bytes for part in parts for segments in part.values()) * (graphs / known)
+        available = available_bytes(self.model.device)
+        if needed > available / 2:
+            raise TooLargeError(
+                f"a data set of about {needed / 1e9:.1f} GB on {self.model.device}, which has {available / 1e9:.1f} GB left"
+            )
+
+    def room(self, members: Sequence[int]) -> Room:
+        """Room for a batch, the same for many batches.
+
+        All levels have room for the same number of sixteenths of what they have in an average batch, steps of fewer than 64
+        rows not counted, and never for more than the largest graphs have. Pairs of nodes that have no rows have no say.
+        """
+        count, graphs = len(members), self.counts.shape[1]
+        step = np.maximum(self.totals * count // (graphs * STEPS) + 1, 64)
+        wanted = self.counts[:, list(members)].sum(1) + 2
+        steps = int((-(-wanted // step))[self.read].max())
+        if (count, steps) not in self.rooms:
+            most = np.sort(self.counts, axis=1)[:, -count:].sum(1) + 2
+            tight = np.minimum(-(-steps * step // 64) * 64, most)
+            edges, *sizes, kept = np.where(self.read, tight, most).tolist()
+            tuples, higher = sizes[: len(sizes) - self.dim], sizes[len(sizes) - self.dim :]
+            self.rooms[count, steps] = Room(count, edges, (count + 1, *tuples), tuple(higher), kept)
+        return self.rooms[count, steps]
+
+    def prepared(self, ids: Tensor, room: Room) -> Prepared:
+        """Some graphs as a batch that fills its room, ready for the model; ``ids`` are on the device, and nothing waits for
+        them."""
+        taken = {level: segments.take(ids, room.rows(level)) for level, segments in self.levels.items()}
+        graph = self._batch(taken, room)
+        return prepare(self.model.config, self.model.patterns, self._tokens(taken, graph), self.model.backend)
+
+    def _batch(self, taken: dict[str, Taken], room: Room) -> PaddedBatch:
+        nodes, edges = taken["nodes"], taken["edges"]
+        rowptr = F.pad(nodes.columns["degree"].cumsum(0), (1, 0))
+        rowptr[-1:] = room.edges
+        complexes = [taken[simplices(k)] for k in range(1, self.dim + 1)]
+        columns = {name: rows for level in taken.values() for name, rows in level.columns.items()}
+        return PaddedBatch(
+            sizes=(),
+            ptr=nodes.ptr,
+            rowptr=rowptr,
+            col=torch.where(edges.owner < room.graphs, edges.shifted("col", nodes.ptr), room.tuples[1] - 1),
+            loop=torch.full_like(nodes.owner, -1),
+            x=nodes.columns.get("x"),
+            edge_attr=edges.columns.get("attr"),
+            directed=self.model.config.directed,
+            simplices=tuple(level.shifted("nodes", nodes.ptr) for level in complexes) or None,
+            statistics={name: rows for name, rows in columns.items() if name.startswith("pe_")} or None,
+            room=room.tuples,
+            bound=self.bound,
+            edge_simplex=edges.shifted("simplex", complexes[0].ptr) if "simplex" in edges.columns else None,
+        )
+
+    def _tokens(self, taken: dict[str, Taken], graph: PaddedBatch) -> tuple[Tokens, Tokens]:
+        choices = self.model.config.choices
+        if choices.dims is None:
+            queries = Tuples.all(graph, choices.orders[0])
+            return queries, Tuples.all(graph, choices.orders[1]) if choices.cross else queries
+        low, high = choices.dims
+        levels = [taken[simplices(k)] for k in range(self.dim + 1)]
+        nodes = torch.arange(graph.num_nodes, device=graph.device)[:, None]
+        faces = [level.shifted("faces", below.ptr) for below, level in pairwise(levels)]
+        known = Complex((nodes, *(graph.simplices or ())), (nodes[:, :0], *faces), graph.ptr)
+        own = levels[low : high + 1]
+        tokens = Simplices(
+            graph,
+            ptr=torch.stack([level.ptr for level in own]).sum(0),
+            total=sum(known.counts[low : high + 1]),
+            longest=self.longest,
+            complex=known,
+            low=low,
+            high=high,
+            kept=_kept(taken["kept"], own) if "kept" in taken else None,
+        )
+        return tokens, tokens
+
+
+def _kept(rows: Taken, tokens: list[Taken]) -> dict[str, Tensor]:
+    """What the pattern kept of the rows and of the tokens, whose levels are given (see ``Pattern.keep``)."""
+    names = [name for name in tokens[0].columns if name.startswith(KEPT)]
+    of_tokens = {name.removeprefix(KEPT): torch.cat([level.columns[name] for level in tokens]) for name in names}
+    return {**of_tokens, **rows.columns, "owner": rows.owner, "start": rows.ptr[:-1]}
+
+
+def _reads_rows(encoder: nn.Module) -> bool:
+    """Whether an encoder maps raw rows one by one, so that padding is no more than rows to leave out."""
+    encoders = encoder.encoders.values() if isinstance(encoder, SimplexEncoder) else [encoder]
+    return all(isinstance(one, RowEncoder) for one in encoders)

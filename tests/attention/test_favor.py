@@ -1,0 +1,97 @@
+"""The feature map of FAVOR+ by fused kernels against its definition in torch, in float64."""
+
+import pytest
+import torch
+from fused_cases import DEVICE
+
+from tuplet.attention import FavorFeatures
+from tuplet.attention import kernels as feature_maps
+
+pytest.importorskip("triton")
+from tuplet.attention.fused import favor
+
+SIZES = [(16, 44, 4, (70, 3)), (8, 20, 3, (40,)), (24, 76, 1, (65,)), (64, 266, 2, (5, 9)), (4, 16, 2, (1, 0))]
+
+
+@pytest.fixture(autouse=True)
+def _in_torch(monkeypatch):
+    """The definition stays in torch also on a GPU."""
+    monkeypatch.setattr(feature_maps, "has_kernels", lambda x: False)
+
+
+def views(heads, width, tokens, dtype):
+    """Queries or keys as they come: a slice of all projections, some of them far larger than the others."""
+    sizes = [torch.randn(count, 3, heads, width, device=DEVICE).to(dtype)[:, 1] for count in tokens]
+    return [x * torch.rand(len(x), 1, 1, device=DEVICE).mul(2).to(dtype) for x in sizes], sizes
+
+
+def with_gradients(run, given, dtype):
+    """Features of each tensor, and its gradient."""
+    tensors = [x.detach().to(dtype).requires_grad_() for x in given]
+    features = run(tensors)
+    weights = [torch.cos(torch.arange(x.numel(), device=DEVICE)).reshape(x.shape) for x in features]
+    sum(((x * w.to(x.dtype)).sum() for x, w in zip(features, weights, strict=True)), start=0).backward()
+    return [x.detach() for x in features] + [x.grad for x in tensors]
+
+
+def assert_as_exact(found, rough, right, dtype):
+    """Four times what plain torch loses in the same precision, and some ulps."""
+    assert len(found) == len(right)
+    for value, other, expected in zip(found, rough, right, strict=True):
+        assert value.dtype == dtype
+        if expected.numel() == 0:
+            continue
+        allowed = 4 * float((other - expected).abs().max()) + 4 * torch.finfo(dtype).eps * float(expected.abs().max())
+        assert float((value - expected).abs().max()) <= allowed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width, features, heads, tokens", SIZES)
+def test_queries(width, features, heads, tokens, dtype):
+    phi = FavorFeatures(width, features).to(DEVICE)
+    _, given = views(heads, width, tokens, dtype)
+    exact = with_gradients(lambda xs: [phi.double().queries(x) for x in xs], given, torch.float64)
+    phi = phi.float()
+    rough = with_gradients(lambda xs: [phi.queries(x) for x in xs], given, dtype)
+    found = with_gradients(lambda xs: [favor.queries(x, phi.directions, phi.epsilon) for x in xs], given, dtype)
+    assert_as_exact(found, rough, exact, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width, features, heads, tokens", SIZES)
+@pytest.mark.parametrize("ordered", [True, False], ids=["by graph", "mixed"])
+def test_keys(width, features, heads, tokens, ordered, dtype):
+    """Graphs may have keys in one set alone, or none; tokens need not stand graph by graph."""
+    phi, count = FavorFeatures(width, features).to(DEVICE), 5
+    given, _ = views(heads, width, tokens, dtype)
+    graphs = [torch.randint(0, count - 1, (len(x),), device=DEVICE) for x in given]
+    graphs = [graph.sort().values for graph in graphs] if ordered else graphs
+    exact = with_gradients(lambda xs: phi.double().keys(xs, graphs, count), given, torch.float64)
+    phi = phi.float()
+    rough = with_gradients(lambda xs: phi.keys(xs, graphs, count), given, dtype)
+    found = with_gradients(
+        lambda xs: favor.keys(xs, graphs, count, phi.directions, phi.epsilon), given, dtype
+    )  # fmt: skip
+    assert_as_exact(found, rough, exact, dtype)
+
+
+def test_keys_of_nothing_but_zeros():
+    """Their exponents are zeros too, and zero is more than nothing."""
+    phi = FavorFeatures(8).to(DEVICE)
+    x = torch.zeros(3, 2, 8, device=DEVICE)
+    graph = torch.zeros(3, dtype=torch.long, device=DEVICE)
+    for zeros in (x, -x):
+        (found,) = favor.keys([zeros], [graph], 1, phi.directions, phi.epsilon)
+        torch.testing.assert_close(found, phi.keys([zeros], [graph], 1)[0])
+
+
+def test_operator_registration():
+    phi = FavorFeatures(8).to(DEVICE)
+    x = torch.randn(5, 2, 8, device=DEVICE, requires_grad=True)
+    graph = torch.tensor([0, 0, 1, 1, 1], device=DEVICE)
+    largest = torch.ops.tuplet.favor_largest([x.detach()], [graph], phi.directions, 2)
+    for stabiliser in ((None, None), (largest, graph)):
+        arguments = (x, phi.directions, *stabiliser, phi.epsilon)
+        results = torch.library.opcheck(torch.ops.tuplet.favor_features.default, arguments, raise_exception=True)
+        assert set(results.values()) == {"SUCCESS"}
+    torch.library.opcheck(torch.ops.tuplet.favor_largest.default, ([x.detach()], [graph], phi.directions, 2))

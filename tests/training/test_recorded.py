@@ -1,0 +1,47 @@
+"""Recorded training steps against the plain loop, on a GPU."""
+
+import pytest
+import torch
+from training_cases import sizes
+
+from tuplet.training import TrainOptions, loop
+from tuplet.training.runs import make_model, ready
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+MODELS = ["A2^LN+VT", "A2^Ngbh+", "A2", "A2-Performer", "A1,2^Ngbh", "A3^LN", "AS0:1^SN+VS", "AS0:1^SN"]
+
+
+def trained(name, monkeypatch, record, **options):
+    task = sizes(40)
+    if not record:
+        monkeypatch.setattr(loop, "make_recorder", lambda *arguments: None)
+    settings = {"dim": 16, "depth": 2, "heads": 4, "encodings": ["RWSE:4:6"]}
+    chosen = TrainOptions(model=name, model_options=settings, epochs=3, batch_size=8, lr=1e-3, **options)
+    torch.manual_seed(0)
+    model = make_model(task, chosen)
+    history = loop.fit(model, ready(task, model), chosen)
+    return history, {key: value.cpu() for key, value in model.state_dict().items() if "num_batches" not in key}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_recorded_steps_are_those_of_the_plain_loop(name, monkeypatch):
+    found, weights = trained(name, monkeypatch, True)
+    expected, others = trained(name, monkeypatch, False)
+    torch.testing.assert_close(found.train_loss, expected.train_loss, rtol=2e-3, atol=1e-5)
+    torch.testing.assert_close(found.val_metric, expected.val_metric, rtol=2e-3, atol=1e-5)
+    for key, value in weights.items():
+        torch.testing.assert_close(value, others[key], rtol=1e-2, atol=2e-3)
+
+
+def test_recorded_runs_repeat_bit_by_bit(monkeypatch):
+    first, weights = trained("A2^LN+VT", monkeypatch, True)
+    second, others = trained("A2^LN+VT", monkeypatch, True)
+    assert first.train_loss == second.train_loss
+    assert all(torch.equal(value, others[key]) for key, value in weights.items())
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_other_precisions_learn_too(precision, monkeypatch):
+    history, _ = trained("A2^LN+VT", monkeypatch, True, precision=precision)
+    expected, _ = trained("A2^LN+VT", monkeypatch, True)
+    torch.testing.assert_close(history.train_loss, expected.train_loss, rtol=0.05, atol=0.05)

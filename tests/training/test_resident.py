@@ -1,0 +1,199 @@
+"""Batches of fixed shapes from a data set on the device: they train a model as the graphs themselves do."""
+
+import networkx as nx
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+import tuplet
+from tuplet.errors import TooLargeError
+from tuplet.graphs.door import as_data
+from tuplet.training import resident as resident_module
+from tuplet.training.resident import Resident
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+RWSE, EDGES, HODGE = "RWSE:3:4", "EdgeRWSE:4:3", "HodgeRW:3:4"
+CASES = [
+    ("A2^LN+VT", {}),
+    ("A1^Ngbh+", {"directed": True, "degree": True}),
+    ("A1,2^Ngbh", {"encodings": [RWSE, EDGES]}),
+    ("A2^LN", {"encodings": [HODGE, "RRWP:3:4"]}),
+    ("AS0:1^SN", {}),
+    ("AS0:1^SN+VS", {"encodings": [EDGES, "RRWP:3:4"]}),
+    ("AS0:2^SN", {"softmax": "groups", "heads": 4, "pool_over": "nodes", "degree": True}),
+    ("AS0:2^SN", {"directed": True, "degree": True}),
+    ("AS0:1^VS", {"encodings": [HODGE]}),
+    ("AS1^SN", {"truncate": True}),
+    ("AS1^SN", {"softmax": "groups", "heads": 4, "pool": "max"}),
+    ("AS0:1", {}),
+    ("AS0:2+bias", {"laplacian": "block"}),
+]
+MEMBERS = [3, 4, 6, 5]
+
+
+def labelled(graph):
+    data = as_data(graph)
+    u, v = data.edge_index
+    data.x, data.edge_attr = torch.arange(data.num_nodes) % 3, (u + v) % 2
+    return data
+
+
+def graphs(directed=False):
+    """Random ones, one node, no edges, a clique; some edges go one way only for a directed model."""
+    random = [nx.gnm_random_graph(3 + i, 2 + 2 * i, seed=i) for i in range(4)]
+    every = [*random, nx.empty_graph(1), nx.empty_graph(4), nx.complete_graph(4)]
+    if directed:
+        every = [graph.to_directed() for graph in every]
+        for graph in every:
+            graph.remove_edges_from([(u, v) for u, v in graph.edges if u > v and (u + v) % 3])
+    return [labelled(graph) for graph in every]
+
+
+def build(name, **options):
+    small = {"dim": 8, "heads": 2, "depth": 2, "node_types": 3, "edge_types": 2, "encodings": [RWSE]}
+    if "V" in name:
+        small["virtual"] = 2
+    return tuplet.build(name, **small | {"backend": "triton"} | options)
+
+
+def trained(model, state, batch):
+    """Outputs, gradients and buffers of a training step from a given state."""
+    model.load_state_dict(state)
+    model.train().zero_grad()
+    outputs = model(batch)[: len(MEMBERS)]
+    (outputs * torch.linspace(-1, 2, len(MEMBERS), device=DEVICE)[:, None]).sum().backward()
+    parameters = dict(model.named_parameters())
+    gradients = {key: torch.zeros_like(p) if p.grad is None else p.grad for key, p in parameters.items()}
+    # the plain batch norm counts batches, which nothing reads
+    buffers = {key: value.clone() for key, value in model.named_buffers() if "num_batches" not in key}
+    return {"outputs": outputs.detach(), **gradients, **buffers}
+
+
+@pytest.mark.filterwarnings("ignore:.*have no token")
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_batch_with_padding_trains_as_its_graphs_do(name, options):
+    model, data = build(name, **options).to(DEVICE), graphs(options.get("directed", False))
+    assert Resident.fits(model, data)
+    resident = Resident(model, data)
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    padded = resident.prepared(torch.tensor(MEMBERS, device=DEVICE), resident.room(MEMBERS))
+    found = trained(model, state, padded)
+    expected = trained(model, state, [data[member] for member in MEMBERS])
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, atol=2e-5, rtol=1e-4, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="a recording says the same")
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_nothing_is_read_from_or_sent_by_the_host(name, options, monkeypatch):
+    """Tensors without data have no numbers to read and refuse shapes that depend on them; what sends numbers is forbidden."""
+    model, data = build(name, **options), graphs(options.get("directed", False))
+    resident = Resident(model, data)
+    room = resident.room(MEMBERS)
+    for level in resident.levels.values():
+        level.counts, level.first = level.counts.to("meta"), level.first.to("meta")
+        level.columns = {key: rows.to("meta") for key, rows in level.columns.items()}
+    model.to("meta")
+    ids = torch.tensor(MEMBERS).to("meta")
+
+    def refuse(*_, **__):
+        raise AssertionError("numbers from the host")
+
+    def set_item(tensor, index, value, original=torch.Tensor.__setitem__):
+        assert not isinstance(index, torch.Tensor) or isinstance(value, torch.Tensor), "a number from the host"
+        original(tensor, index, value)
+
+    for owner, attribute in ((torch, "tensor"), (torch, "as_tensor"), (torch.Tensor, "new_tensor")):
+        monkeypatch.setattr(owner, attribute, refuse)
+    monkeypatch.setattr(torch.Tensor, "__setitem__", set_item)
+    prepared = resident.prepared(ids, room)
+    _, x, y, e = model.embed(prepared)
+    x, _, _ = model.run_layers(x, y, e, prepared, model.config.depth)
+    assert x.device.type == "meta"
+    x.sum().backward()
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:.*have no token")
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_recorded_batch_is_replayed_for_other_graphs(name, options):
+    model, data = build(name, **options).to(DEVICE).eval(), graphs(options.get("directed", False))
+    resident = Resident(model, data)
+    others = [2, 0, 4, 6]
+    room = max(resident.room(MEMBERS), resident.room(others), key=lambda room: (room.kept, room.tuples, room.simplices))
+    ids = torch.tensor(MEMBERS, device=DEVICE)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side), torch.no_grad():
+        model(resident.prepared(ids, room))
+    torch.cuda.current_stream().wait_stream(side)
+    recording = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(recording):
+        outputs = model(resident.prepared(ids, room))[: len(MEMBERS)]
+    for members in (MEMBERS, others):
+        ids.copy_(torch.tensor(members))
+        recording.replay()
+        with torch.no_grad():
+            expected = model([data[member] for member in members])
+        torch.testing.assert_close(outputs, expected, atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("A2", {"task": "node"}),
+        ("A2+basis", {}),
+        ("A2(connected)", {}),
+        ("AS0:1+bias", {"phi": "identity"}),
+        ("A2^LN", {"encodings": ["LapPE"]}),
+        ("AS0:1^SN", {"backend": "torch"}),
+    ],
+)
+def test_what_does_not_fit_is_known_beforehand(name, options):
+    assert not Resident.fits(build(name, **options).to(DEVICE), graphs())
+
+
+def test_loops_do_not_fit():
+    model = build("AS0:1^SN").to(DEVICE)
+    loop = labelled(nx.Graph([(0, 1), (1, 1)]))
+    assert Resident.fits(model, graphs())
+    assert not Resident.fits(model, [*graphs(), loop])
+
+
+def test_graphs_are_read_in_portions(monkeypatch):
+    model = build("AS0:1^SN", encodings=[RWSE, EDGES]).to(DEVICE)
+    whole = Resident(model, graphs())
+    monkeypatch.setattr(resident_module, "PORTION", 4)
+    parts = Resident(model, graphs())
+    assert parts.levels.keys() == whole.levels.keys()
+    for level, segments in whole.levels.items():
+        other = parts.levels[level]
+        assert torch.equal(other.counts, segments.counts)
+        assert other.columns.keys() == segments.columns.keys()
+        for column, rows in segments.columns.items():
+            torch.testing.assert_close(other.columns[column], rows)
+
+
+def test_a_data_set_that_takes_too_much_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(resident_module, "available_bytes", lambda device: 1000)
+    with pytest.raises(TooLargeError, match="data set of about"):
+        Resident(build("AS0:1^SN").to(DEVICE), graphs())
+
+
+@pytest.mark.parametrize("name", ["A2^LN", "AS0:1^SN"])
+def test_few_rooms_hold_every_batch(name):
+    sizes = torch.randint(10, 30, (200,), generator=torch.Generator().manual_seed(1)).tolist()
+    resident = Resident(build(name).to(DEVICE), [labelled(nx.cycle_graph(n)) for n in sizes])
+    rooms = set()
+    for seed in range(40):
+        members = torch.randperm(200, generator=torch.Generator().manual_seed(seed))[:64].tolist()
+        room = resident.room(members)
+        rooms.add(room)
+        nodes = sum(sizes[member] for member in members)
+        tokens = sum(sizes[member] ** 2 for member in members) if name == "A2^LN" else nodes
+        assert room.tuples[1] > nodes
+        assert room.edges > 2 * nodes
+        assert tokens < room.tuples[2 if name == "A2^LN" else 1] < 1.2 * tokens
+    assert len(rooms) <= 6
