@@ -4,6 +4,7 @@ import pytest
 import torch
 from fused_cases import DEVICE
 
+import tuplet
 from tuplet.attention import FavorFeatures
 from tuplet.attention import kernels as feature_maps
 
@@ -20,9 +21,9 @@ def _in_torch(monkeypatch):
 
 
 def views(heads, width, tokens, dtype):
-    """Queries or keys as they come: a slice of all projections, some of them far larger than the others."""
-    sizes = [torch.randn(count, 3, heads, width, device=DEVICE).to(dtype)[:, 1] for count in tokens]
-    return [x * torch.rand(len(x), 1, 1, device=DEVICE).mul(2).to(dtype) for x in sizes], sizes
+    """Queries or keys as they come: slices of all projections; some tokens are far larger than others."""
+    parts = [torch.randn(count, 3, heads, width) * 2 * torch.rand(count, 1, 1, 1) for count in tokens]
+    return [x.to(DEVICE, dtype)[:, 1] for x in parts]
 
 
 def with_gradients(run, given, dtype):
@@ -49,7 +50,7 @@ def assert_as_exact(found, rough, right, dtype):
 @pytest.mark.parametrize("width, features, heads, tokens", SIZES)
 def test_queries(width, features, heads, tokens, dtype):
     phi = FavorFeatures(width, features).to(DEVICE)
-    _, given = views(heads, width, tokens, dtype)
+    given = views(heads, width, tokens, dtype)
     exact = with_gradients(lambda xs: [phi.double().queries(x) for x in xs], given, torch.float64)
     phi = phi.float()
     rough = with_gradients(lambda xs: [phi.queries(x) for x in xs], given, dtype)
@@ -63,15 +64,13 @@ def test_queries(width, features, heads, tokens, dtype):
 def test_keys(width, features, heads, tokens, ordered, dtype):
     """Graphs may have keys in one set alone, or none; tokens need not stand graph by graph."""
     phi, count = FavorFeatures(width, features).to(DEVICE), 5
-    given, _ = views(heads, width, tokens, dtype)
+    given = views(heads, width, tokens, dtype)
     graphs = [torch.randint(0, count - 1, (len(x),), device=DEVICE) for x in given]
     graphs = [graph.sort().values for graph in graphs] if ordered else graphs
     exact = with_gradients(lambda xs: phi.double().keys(xs, graphs, count), given, torch.float64)
     phi = phi.float()
     rough = with_gradients(lambda xs: phi.keys(xs, graphs, count), given, dtype)
-    found = with_gradients(
-        lambda xs: favor.keys(xs, graphs, count, phi.directions, phi.epsilon), given, dtype
-    )  # fmt: skip
+    found = with_gradients(lambda xs: favor.keys(xs, graphs, count, phi.directions, phi.epsilon), given, dtype)
     assert_as_exact(found, rough, exact, dtype)
 
 
@@ -83,6 +82,20 @@ def test_keys_of_nothing_but_zeros():
     for zeros in (x, -x):
         (found,) = favor.keys([zeros], [graph], 1, phi.directions, phi.epsilon)
         torch.testing.assert_close(found, phi.keys([zeros], [graph], 1)[0])
+
+
+@pytest.mark.parametrize("name", ["A2-Performer", "A2-Performer^LN+VT"])
+def test_models_are_the_same_with_and_without(name, monkeypatch):
+    model = tuplet.build(name, dim=16, heads=4, depth=2, norm="layer", task="node").to(DEVICE)
+    results = []
+    for fused in (False, True):
+        monkeypatch.setattr(feature_maps, "has_kernels", lambda x, fused=fused: fused)
+        model.zero_grad()
+        output = model(["DQc", "B?"])
+        output.cos().sum().backward()
+        results.append([output.detach(), *(x.grad.clone() for x in model.parameters() if x.grad is not None)])
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_operator_registration():

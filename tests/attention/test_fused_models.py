@@ -37,7 +37,7 @@ def graph(size):
     return Data(edge_index=torch.cat([index, index.flip(0)], 1), num_nodes=size)
 
 
-GRAPHS = [graph(size) for size in ((25, 12, 1) if GPU else (4, 3))]
+GRAPHS = [graph(size) for size in ((12, 7, 1) if GPU else (4, 3))]
 
 
 def build(name, **options):

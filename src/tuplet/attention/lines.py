@@ -79,7 +79,7 @@ class _Block:
 
 
 def _blocks(lines: Lines) -> Iterator[_Block]:
-    for first, end, queries, keys, ragged in lines.blocks.tolist():
+    for first, end, queries, keys, ragged in lines.steps():
         place = torch.arange(keys, device=lines.key.start.device)
         key, exists = lines.key.tokens(slice(first, end), place)
         yield _Block(lines, slice(first, end), queries, key, exists, bool(ragged))

@@ -32,7 +32,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, table: Tensor, rows: Rows | Walk, r
     out = q.new_zeros(q.shape[0], q.shape[1], v.shape[2])
     lse = torch.full(q.shape[:2], -torch.inf, dtype=wide(q.dtype), device=q.device)
     table = table.to(wide(q.dtype))
-    for first, end, pairs in rows.chunks.tolist():
+    for first, end, pairs in rows.steps():
         place, key, kind = rows.chunk(first, end, pairs)
         _, _, _, _, score, entry = _scores(q, k, place + first, key, kind, table, rule)
         if rule.normalised:
@@ -69,7 +69,7 @@ def backward(
     grad_q, grad_k, grad_v = (torch.zeros(x.shape, dtype=sums, device=x.device) for x in (q, k, v))
     grad_table = torch.zeros_like(table, dtype=sums)
     wide_table = table.to(sums)
-    for first, end, pairs in rows.chunks.tolist():
+    for first, end, pairs in rows.steps():
         place, key, kind = rows.chunk(first, end, pairs)
         queries, keys, dot, raw, score, entry = _scores(q, k, place + first, key, kind, wide_table, rule)
         rows_grad = grad_out[first:end].to(sums)

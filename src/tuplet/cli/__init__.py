@@ -113,6 +113,17 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
         add_evaluate(evaluating)
         add_predict(predicting)
 
+    speed = verbs.add_parser("bench", help="how fast training steps of the models are here")
+    speed.add_argument(
+        "models", nargs="*", help="names, or yardstick; those of the paper's table of times if none is given"
+    )
+    speed.add_argument("--data", help="folder with ZINC in packed form; random graphs like it if not given")
+    speed.add_argument("--steps", type=int, default=10, help="timed steps (%(default)s)")
+    speed.add_argument("--precision", choices=["fp32", "tf32", "bf16"], help="of the steps; the preset's if not given")
+    speed.add_argument("--depth", type=int, help="layers; the preset's if not given")
+    speed.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    speed.set_defaults(run=_bench)
+
     lists = verbs.add_parser("list", help="list what there is")
     lists.add_argument("what", choices=["models", "datasets", "encodings", "presets", "tests"])
     lists.set_defaults(run=_list)
@@ -141,6 +152,13 @@ def _theory(arguments: argparse.Namespace) -> int:
     from tuplet.cli.theory import run_theory
 
     return run_theory(arguments.checks, arguments.json, arguments.jobs)
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.bench import run_bench
+
+    options = arguments.steps, arguments.precision, arguments.depth
+    return run_bench(arguments.models, arguments.data, *options, arguments.json)
 
 
 def _train(arguments: argparse.Namespace) -> int:

@@ -96,12 +96,18 @@ class Lines:
             )
         return Lines(query.take(order), key.take(order), self.longest, relation, self.skip_self, blocks)
 
+    def steps(self) -> list[list[int]]:
+        """The blocks, one after another."""
+        assert self.blocks is not None, "lines are planned before they are used"
+        found: list[list[int]] = self.blocks.tolist()
+        return found
+
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly: for inspection only."""
         if self.blocks is None:
             return self.planned().pairs()
         parts = []
-        for first, end, queries, keys, _ in self.blocks.tolist():
+        for first, end, queries, keys, _ in self.steps():
             lines = slice(first, end)
             query_place = torch.arange(queries, device=self.query.start.device)
             key_place = torch.arange(keys, device=self.query.start.device)
@@ -201,6 +207,10 @@ class Rows:
         pair = begin[0] + torch.arange(pairs, device=self.key.device)
         return place, self.key[pair], self.type[pair].long() if self.type.numel() else None
 
+    def steps(self) -> list[list[int]]:
+        """The chunks, one after another."""
+        return _listed(self.chunks)
+
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly."""
         return _chunk_pairs(self, self.key.device)
@@ -257,6 +267,10 @@ class Walk:
         key = (token - node * stride)[place] + self.col[edge] * stride[place]
         return place, key, None
 
+    def steps(self) -> list[list[int]]:
+        """The chunks, one after another."""
+        return _listed(self.chunks)
+
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly."""
         return _chunk_pairs(self, self.col.device)
@@ -298,11 +312,17 @@ def cut_rows(counts: Tensor) -> Tensor:
     return torch.stack([begins, ends, before[ends] - before[begins]], dim=1).cpu()
 
 
+def _listed(chunks: Tensor | None) -> list[list[int]]:
+    assert chunks is not None, "rows are planned before they are used"
+    found: list[list[int]] = chunks.tolist()
+    return found
+
+
 def _chunk_pairs(rows: Rows | Walk, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     if rows.chunks is None:
         return rows.planned().pairs()
     parts = []
-    for first, end, pairs in rows.chunks.tolist():
+    for first, end, pairs in rows.steps():
         place, key, kind = rows.chunk(first, end, pairs)
         parts.append([place + first, key, torch.zeros_like(key) if kind is None else kind])
     return _concatenate(parts, device)

@@ -122,11 +122,7 @@ class Loop:
         cuda = [self.fabric.device] if self.fabric.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             torch.manual_seed(self.seed + 1_000_003 * self.fabric.global_rank)
-            self.keeper.restore(state, self.fabric)
-            for parameter in self.model.parameters():  # a weight that a batch does not use has the gradient 0, not none
-                parameter.grad = torch.zeros_like(parameter)
-            self.recorder = make_recorder(self.model, self.objective, options, self.fabric, state)
-            self.validation.recorder = self.recorder
+            self.begin()
             if self.log is not None:
                 self.log(state.history)
             while not state.done:
@@ -136,6 +132,15 @@ class Loop:
         self.model.load_state_dict(state.best)
         self.model.eval()
         return state.history
+
+    def begin(self) -> None:
+        """Go to where the last checkpoint was, and get ready for steps."""
+        self.keeper.restore(self.state, self.fabric)
+        for parameter in self.model.parameters():  # a weight that a batch does not use has the gradient 0, not none
+            parameter.grad = torch.zeros_like(parameter)
+        self.recorder = make_recorder(self.model, self.objective, self.options, self.fabric, self.state)
+        self.validation.recorder = self.recorder
+        self.model.train()
 
     def _epoch(self) -> None:
         """The rest of an epoch: its steps, validation, and whether it was the best or the last."""
@@ -152,7 +157,7 @@ class Loop:
         self.model.train()
         for number in range(state.step, len(steps)):
             self._tell(number, len(steps))
-            due = self._step(steps[number])
+            due = self.step(steps[number])
             state.step, state.spent = number + 1, time.perf_counter() - begin
             if due and state.step < len(steps):
                 self.keeper.save(state, self.fabric)
@@ -174,7 +179,7 @@ class Loop:
         if self.log is not None:
             self.log(history)
 
-    def _step(self, batches: list[Members]) -> bool:
+    def step(self, batches: list[Members]) -> bool:
         """One step on one or several batches; whether a checkpoint is due."""
         state, options, fabric = self.state, self.options, self.fabric
         if self.recorder is not None:

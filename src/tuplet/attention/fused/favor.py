@@ -118,4 +118,5 @@ def _sizes(x: Tensor, directions: Tensor) -> dict[str, Any]:
         "ROWS": 64,
         "WIDTH": power(width, 16),
         "FEATURES": min(64, power(features, 16)),
+        "num_warps": 8 if width > 32 else 4,
     }

@@ -63,7 +63,7 @@ def largest(
     for number in range(tl.min(tl.where(live, graph, last), 0), last + 1):
         own = tl.max(tl.where(graph == number, found, float("-inf")), 0)
         if own > float("-inf"):
-            # a zero with a minus is not raised to by the comparison of bits that an atomic maximum is
+            # an atomic maximum compares bits, in which -0.0 is less than anything: make it 0.0
             tl.atomic_max(Largest + number * heads + head, tl.where(own == 0, 0.0, own), sem="relaxed")
 
 

@@ -1,0 +1,75 @@
+"""``tuplet bench``: how fast training steps are here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import torch
+
+from tuplet.cli.table import align
+from tuplet.datasets import load
+from tuplet.experiments.bench import MODELS, YARDSTICK, Measured, bench
+from tuplet.experiments.molecules import molecules
+from tuplet.training.inputs import narrowed
+from tuplet.training.summary import device_name
+
+GRAPHS = 320
+"""Graphs that steps are measured on."""
+
+
+def run_bench(
+    models: Sequence[str], data: str | None, steps: int, precision: str | None, depth: int | None, as_json: bool
+) -> int:
+    """Print a table, or JSON, with a row a model."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    task = molecules(GRAPHS)
+    if data is not None:
+        task = narrowed(load("zinc", data=data).limited(train=GRAPHS, val=1, test=1), [0])
+    rows = []
+    for measured in bench(
+        task, models or [*MODELS, *["yardstick"] * YARDSTICK.is_file()], steps=steps, precision=precision, depth=depth
+    ):
+        rows.append(measured)
+        if not as_json:
+            print(f"{measured.model}: {measured.milliseconds:.1f} ms a step", flush=True)
+    place = f"{device_name(device)}, torch {torch.__version__}, {torch.get_num_threads()} threads"
+    if as_json:
+        found = [{**asdict(row), "ratio": row.ratio} for row in rows]
+        print(json.dumps({"device": place, "graphs": task.name, "rows": found}, indent=2))
+        return 0
+    print(
+        f"\n{_table(rows)}\n\n{task.name}, batches of 32, {place}. MB: most memory of the device, or on a CPU of the process."
+    )
+    print('"over products" is the time of a step over that of its linear maps\' matrix products alone.')
+    return 0
+
+
+def _table(rows: Sequence[Measured]) -> str:
+    header = [
+        "model",
+        "precision",
+        "ms/step",
+        "graphs/s",
+        "MB",
+        "parameters",
+        "products, ms",
+        "over products",
+        "recorded",
+    ]
+    cells = [
+        [
+            row.model,
+            row.precision,
+            f"{row.milliseconds:.1f}",
+            f"{row.graphs:,.0f}",
+            f"{row.megabytes:,.0f}",
+            f"{row.parameters:,}",
+            f"{row.products:.1f}",
+            f"{row.ratio:.2f}",
+            "yes" if row.recorded else "no",
+        ]
+        for row in rows
+    ]
+    return align(header, cells, right=range(2, 8))

@@ -1,0 +1,1 @@
+"""What is measured: the speed of training steps today, the paper's tables to come."""

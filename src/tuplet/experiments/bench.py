@@ -1,0 +1,210 @@
+"""How fast training steps are: time, graphs a second, memory, and the time over that of the bare matrix products."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import tuplet
+from tuplet.datasets.task import Task
+from tuplet.errors import OptionError
+from tuplet.training.batches import Members, prepare
+from tuplet.training.inputs import ready
+from tuplet.training.keeper import Keeper
+from tuplet.training.loop import Loop
+from tuplet.training.objective import Objective
+from tuplet.training.options import TrainOptions
+from tuplet.training.parallel import MATMUL, make_fabric, matmul_precision
+from tuplet.training.presets import preset
+from tuplet.training.runs import make_model
+
+MODELS = (
+    "A2^LN", "A2^LN+VT", "A2^Ngbh", "A2^Ngbh+", "A2^VT", "A2-Performer", "A2", "A1,2^Ngbh", "AS0:1^SN", "AS0:1^SN+VS",
+    "AS0:1+bias", "GPS",
+)  # fmt: skip
+"""What is measured if nothing else is asked for: the models of the paper's table of times, and a familiar baseline."""
+YARDSTICK = Path(tuplet.__file__).parents[2] / "benchmarks" / "yardstick.py"
+"""A plain A2^LN by gathering and scattering, in a checkout of the repository."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row.
+
+    Args:
+        model: its name.
+        precision: of the step.
+        milliseconds: of a training step, batching included: the median.
+        products: milliseconds of the same step's matrix products alone.
+        graphs: learned from in a second.
+        megabytes: most memory in use; of the process on a CPU, of the device on a GPU.
+        parameters: weights of the model.
+        recorded: whether steps were replayed as CUDA graphs.
+    """
+
+    model: str
+    precision: str
+    milliseconds: float
+    products: float
+    graphs: float
+    megabytes: float
+    parameters: int
+    recorded: bool
+
+    @property
+    def ratio(self) -> float:
+        """Time of a step over that of its matrix products."""
+        return self.milliseconds / self.products if self.products else float("nan")
+
+
+def bench(
+    task: Task,
+    models: Sequence[str] = MODELS,
+    *,
+    steps: int = 10,
+    precision: str | None = None,
+    depth: int | None = None,
+) -> Iterator[Measured]:
+    """Measure training steps of the models with their settings for ZINC, one after another.
+
+    Args:
+        task: with graphs to learn from, as ZINC has them.
+        models: names; "yardstick" is a plain gather-and-scatter A2^LN, where there is a checkout.
+        steps: how many are timed, after as many to warm up.
+        precision: of training; by default that of the preset.
+        depth: layers, instead of the preset's.
+    """
+    for name in models:
+        options = _options(name, precision, depth)
+        model = _make(name, task, options)
+        yield _measure(model, name, ready(task, model), options, steps)
+
+
+def _options(name: str, precision: str | None, depth: int | None) -> TrainOptions:
+    like = "A2^LN" if name == "yardstick" else name
+    options = TrainOptions.of({**preset("zinc", like), "model": name, "seeds": [0]})
+    more = {} if depth is None else {"depth": depth}
+    chosen = replace(options, model_options={**options.model_options, **more})
+    return chosen if precision is None else replace(chosen, precision=precision)  # type: ignore[arg-type]
+
+
+def _make(name: str, task: Task, options: TrainOptions) -> nn.Module:
+    if name != "yardstick":
+        return make_model(task, options)
+    if not YARDSTICK.is_file():
+        raise OptionError(f"yardstick: expected {YARDSTICK.name} in benchmarks/ of a checkout; there is none")
+    spec = spec_from_file_location("yardstick", YARDSTICK)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model: nn.Module = module.build(**task.model_options(), **options.model_options)
+    return model
+
+
+def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, steps: int) -> Measured:
+    fabric = make_fabric(options)
+    gpu = fabric.device.type == "cuda"
+    _forget_peak(gpu)
+    loop = Loop(model, Objective(task, fabric.device), options, 0, 0, fabric, Keeper(), None, None)
+    loop.begin()
+    batches = _batches(task.splits[0]["train"].tolist(), options.batch_size, steps)
+    times = [_timed(lambda batch=batch: loop.step([batch]), gpu) for batch in batches * 2][steps:]  # type: ignore[misc]
+    milliseconds = 1e3 * (statistics.median(times) if not gpu else sum(times) / len(times))
+    return Measured(
+        name,
+        options.precision,
+        milliseconds,
+        1e3 * _products(model, task, batches[0], options),
+        1e3 * options.batch_size / milliseconds,
+        (torch.cuda.max_memory_allocated() if gpu else _resident()) / 2**20,
+        sum(parameter.numel() for parameter in model.parameters()),
+        loop.recorder is not None,
+    )
+
+
+def _batches(members: Members, size: int, steps: int) -> list[Members]:
+    """As many batches as there are steps, one after another and from the beginning again."""
+    return [[members[(step * size + place) % len(members)] for place in range(size)] for step in range(steps)]
+
+
+def _timed(call: Callable[[], object], gpu: bool) -> float:
+    if gpu:
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    call()
+    if gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def _forget_peak(gpu: bool) -> None:
+    """Count the most memory in use from now on."""
+    if gpu:
+        torch.cuda.reset_peak_memory_stats()
+        return
+    gc.collect()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _resident() -> float:
+    """Bytes that this process has held at most, as the operating system counts them; NaN where it does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return float("nan")
+    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), float("nan"))
+
+
+class _Products(TorchDispatchMode):
+    """Collects the operands' shapes of all matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[torch.Size, torch.Size, torch.dtype]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.overloadpacket.__name__
+        if name in ("mm", "bmm", "addmm", "baddbmm"):
+            left, right = [arg for arg in args if isinstance(arg, Tensor)][-2:]
+            self.found.append((left.shape, right.shape, left.dtype))
+        return function(*args, **(kwargs or {}))
+
+
+def _products(model: nn.Module, task: Task, members: Members, options: TrainOptions) -> float:
+    """Seconds that the matrix products of one step take by themselves: those of the linear maps, forward and backward.
+
+    They are collected from a step on a CPU, where each is an operation of its own; kernels do the same work.
+    """
+    device = next(model.parameters()).device
+    twin = copy.deepcopy(model).cpu().train()
+    with _Products() as products:
+        twin(prepare(twin, task.graphs, members)).sum().backward()
+    kinds = Counter(products.found)
+    pairs = [
+        (torch.randn(left, dtype=dtype, device=device), torch.randn(right, dtype=dtype, device=device), count)
+        for (left, right, dtype), count in kinds.items()
+    ]
+
+    def run() -> None:
+        for a, b, count in pairs:
+            for _ in range(count):
+                a @ b
+
+    with matmul_precision(MATMUL[options.precision]):
+        run()
+        return min(_timed(run, device.type == "cuda") for _ in range(3))
