@@ -275,3 +275,37 @@ def test_autocast_leaves_the_operator_in_its_own_precision():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast, _ = attention.mix(real, [], prepared.layouts)
     assert torch.equal(plain, cast)
+
+
+def counted(model, prepared, kept):
+    """The model's output; ``kept`` is told the size of everything that autograd keeps."""
+
+    def keep(tensor):
+        kept.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        return model(prepared)
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "layer"}, {"dropout": 0.3}, {"norm_position": "pre"}], ids=str)
+@pytest.mark.parametrize("name", ["A2^LN+VT", "A1,2^Ngbh", "AS0:1^SN+VS"])
+def test_recomputing_changes_memory_and_nothing_else(name, options):
+    graphs = [nx.gnm_random_graph(6, 8, seed=1), nx.path_graph(4), "C~"]
+    found = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        model = build(name, node_types=None, edge_types=None, recompute=recompute, depth=3, **options).train()
+        prepared = model.prepare(graphs)
+        torch.manual_seed(1)  # of dropout
+        kept: list[int] = []
+        output = counted(model, prepared, kept)
+        output.square().sum().backward()
+        gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
+        buffers = {key: value for key, value in model.named_buffers() if "num_batches" not in key}
+        found.append((output.detach(), gradients, buffers, sum(kept)))
+    (output, gradients, buffers, whole), (again, others, kept_buffers, part) = found
+    torch.testing.assert_close(again, output)
+    torch.testing.assert_close(others, gradients)
+    torch.testing.assert_close(kept_buffers, buffers)
+    assert part < 0.5 * whole

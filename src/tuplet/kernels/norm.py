@@ -106,10 +106,12 @@ def _follow(running_mean: Tensor, running_var: Tensor, mean: Tensor, variance: T
     norm_kernels.follow[(1,)](running_mean, running_var, mean, variance, width, momentum, WIDTH=power(width, 16))
 
 
-def add_batch_norm(norm: nn.BatchNorm1d, x: Tensor, added: Tensor | None, live: Tensor | None) -> Tensor:
-    """BN(x + added) in training mode, statistics from the live rows alone; the running statistics follow."""
+def add_batch_norm(
+    norm: nn.BatchNorm1d, x: Tensor, added: Tensor | None, live: Tensor | None, follow: bool = True
+) -> Tensor:
+    """BN(x + added) in training mode, statistics from the live rows alone; the running statistics ``follow``."""
     y, _, mean, _, variance = _add_batch_norm(x, added, norm.weight, norm.bias, live, norm.eps)
-    if norm.running_mean is not None and norm.running_var is not None:
+    if follow and norm.running_mean is not None and norm.running_var is not None:
         _follow(norm.running_mean, norm.running_var, mean, variance, norm.momentum or 0.1)
     return y
 

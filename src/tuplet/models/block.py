@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -10,6 +14,18 @@ from tuplet.kernels import Lists, add_up, has_kernels, take
 from tuplet.models.attention import Layouts, TokenAttention
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import feed_forward
+
+_again: ContextVar[bool] = ContextVar("again", default=False)
+
+
+@contextmanager
+def computed_again() -> Iterator[None]:
+    """What runs here has run before: running statistics have followed already."""
+    token = _again.set(True)
+    try:
+        yield
+    finally:
+        _again.reset(token)
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
@@ -20,10 +36,15 @@ class TokenBatchNorm(nn.BatchNorm1d):
         if self.training and x.shape[0] > 1 and (live is not None or has_kernels(x)):
             from tuplet.kernels.norm import add_batch_norm
 
-            return add_batch_norm(self, x, added, live)
+            return add_batch_norm(self, x, added, live, follow=not _again.get())
         x = x if added is None else x + added
         if self.training and x.shape[0] <= 1:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        if self.training and _again.get():  # the same operation, on statistics that are thrown away
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            aside = self.running_mean.clone(), self.running_var.clone()
+            return F.batch_norm(x, *aside, self.weight, self.bias, True, 0.0, self.eps)
         return super().forward(x)
 
 

@@ -75,6 +75,7 @@ class ModelConfig:
         directed: keep the direction of edges.
         undirected: "require" refuses a missing reverse edge, "symmetrise" adds it.
         backend: "auto", "torch", "triton" (fused kernels, on a GPU) or "reference".
+        recompute: keep the input of every layer only, and compute the layer again in the backward pass: less memory, more time.
         check_memory: predict the memory of each call and refuse what does not fit.
     """
 
@@ -110,6 +111,7 @@ class ModelConfig:
     directed: bool = False
     undirected: Literal["require", "symmetrise"] = "require"
     backend: str = "auto"
+    recompute: bool = False
     check_memory: bool = True
 
     def __post_init__(self) -> None:
@@ -126,7 +128,7 @@ class ModelConfig:
             value = getattr(self, field)
             if not isinstance(value, int | float) or not 0 <= value <= 1 or (end == "1)" and value == 1):
                 raise OptionError(f"{field}: expected a number in [0, {end}; came {value!r}")
-        for field in ("degree", "repeats", "directed", "check_memory", "truncate"):
+        for field in ("degree", "repeats", "directed", "recompute", "check_memory", "truncate"):
             if not isinstance(getattr(self, field), bool) and (field != "degree" or self.degree is not None):
                 raise OptionError(f"{field}: expected True or False; came {getattr(self, field)!r}")
         if self.features is not None and (not isinstance(self.features, int) or self.features < 1):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from tuplet.attention import FavorFeatures, resolve_backend
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs import GraphBatch
 from tuplet.kernels import Lists, take
 from tuplet.models.attention import TokenAttention
-from tuplet.models.block import Block, make_norm
+from tuplet.models.block import Block, computed_again, make_norm
 from tuplet.models.config import ModelConfig
 from tuplet.models.cost import BYTES_A_SIMPLEX, Cost, available_bytes, estimate, most_tokens, refuse_if_too_large
 from tuplet.models.cross import CrossUpdate
@@ -205,10 +207,23 @@ class Transformer(nn.Module):
         """Queries, keys (cross-attention only) and virtual tokens after ``depth`` layers."""
         virtual = None if self.virtual is None else self.virtual.repeat(prepared.layouts.graphs, 1)
         for number, layer in enumerate(list(self.layers)[:depth]):
-            x, virtual = layer(x, y, virtual, prepared.layouts)
+            x, virtual = self._run(layer, x, y, virtual, prepared.layouts)
             if y is not None and prepared.cross is not None and number < len(self.updates):
-                y, e = self.updates[number](x, y, e, prepared.cross)
+                y, e = self._run(self.updates[number], x, y, e, prepared.cross)
         return x, y, virtual
+
+    def _run(self, module: nn.Module, *inputs: Any) -> Any:
+        """What a module makes of its inputs; with ``recompute`` nothing else is kept for the backward pass."""
+        if not (self.config.recompute and self.training and torch.is_grad_enabled()):
+            return module(*inputs)
+        drawn = self.config.dropout > 0
+        return checkpoint(
+            module,
+            *inputs,
+            use_reentrant=False,
+            preserve_rng_state=drawn,
+            context_fn=lambda: (nullcontext(), computed_again()),
+        )
 
     def cost(self, batch: Any) -> Cost:
         """Tokens, pairs, FLOPs and peak bytes of a training step on this batch, predicted without running it."""
