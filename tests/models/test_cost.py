@@ -43,6 +43,9 @@ CASES = [
     ("A2^LN", 110, {"norm": "none", "activation": "relu"}),
     ("A2^LN", 110, {"dropout": 0.1}),
     ("A2^LN", 110, {"task": "node", "init": "sum"}),
+    ("A2^LN", 110, {"recompute": True}),
+    ("A2^Ngbh+", 110, {"recompute": True}),
+    ("A1,2^Ngbh", 110, {"recompute": True}),
 ]
 
 

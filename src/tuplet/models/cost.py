@@ -99,10 +99,12 @@ def estimate(
     vector = config.dim * item
 
     layer_queries, layer_keys = _kept_a_layer(config, patterns)
-    kept = config.depth * (layer_queries * sizes.queries + layer_keys * sizes.keys) + sizes.embedding
+    layer = layer_queries * sizes.queries + layer_keys * sizes.keys
     update = 4 * (sizes.keys + sizes.pairs_of_nodes) if choices.cross else 0
-    if choices.cross:
-        kept += sizes.pairs_of_nodes + (config.depth - 1) * update
+    kept = config.depth * layer + (config.depth - 1) * update + sizes.embedding + sizes.pairs_of_nodes
+    if config.recompute:  # the inputs of all layers, and everything of one
+        inputs = sizes.queries + (sizes.keys + sizes.pairs_of_nodes if choices.cross else 0)
+        kept = config.depth * inputs + max(layer, update) + sizes.embedding
     random = 2 * _feature_ratio(config) * (sizes.queries + sizes.keys) if choices.kernel == "performer" else 0
     held = 4 * _held_tokens(config, keys.counts, graph.device)
     # the backward pass begins with everything kept and two gradients; or it peaks in the last attention, when gradients
