@@ -104,7 +104,7 @@ def estimate(
     kept = config.depth * layer + (config.depth - 1) * update + sizes.embedding + sizes.pairs_of_nodes
     if config.recompute:  # the inputs of all layers, and everything of one
         inputs = sizes.queries + (sizes.keys + sizes.pairs_of_nodes if choices.cross else 0)
-        kept = config.depth * inputs + max(layer, update) + sizes.embedding
+        kept = config.depth * inputs + max(layer, update * (config.depth > 1)) + sizes.embedding
     random = 2 * _feature_ratio(config) * (sizes.queries + sizes.keys) if choices.kernel == "performer" else 0
     held = 4 * _held_tokens(config, keys.counts, graph.device)
     # the backward pass begins with everything kept and two gradients; or it peaks in the last attention, when gradients
