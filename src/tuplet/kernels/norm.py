@@ -112,7 +112,7 @@ def add_batch_norm(
     """BN(x + added) in training mode, statistics from the live rows alone; the running statistics ``follow``."""
     y, _, mean, _, variance = _add_batch_norm(x, added, norm.weight, norm.bias, live, norm.eps)
     if follow and norm.running_mean is not None and norm.running_var is not None:
-        _follow(norm.running_mean, norm.running_var, mean, variance, norm.momentum or 0.1)
+        _follow(norm.running_mean, norm.running_var, mean, variance, 0.1 if norm.momentum is None else norm.momentum)
     return y
 
 
