@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +14,21 @@ from tuplet.models.attention import Layouts, TokenAttention
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import feed_forward
 
-_again: ContextVar[bool] = ContextVar("again", default=False)
+
+class _Pass:
+    """Whether what runs now has run before, in a forward pass that kept nothing."""
+
+    again = False
 
 
 @contextmanager
 def computed_again() -> Iterator[None]:
     """What runs here has run before: running statistics have followed already."""
-    token = _again.set(True)
+    _Pass.again = True
     try:
         yield
     finally:
-        _again.reset(token)
+        _Pass.again = False
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
@@ -36,11 +39,11 @@ class TokenBatchNorm(nn.BatchNorm1d):
         if self.training and x.shape[0] > 1 and (live is not None or has_kernels(x)):
             from tuplet.kernels.norm import add_batch_norm
 
-            return add_batch_norm(self, x, added, live, follow=not _again.get())
+            return add_batch_norm(self, x, added, live, follow=not _Pass.again)
         x = x if added is None else x + added
         if self.training and x.shape[0] <= 1:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-        if self.training and _again.get():  # the same operation, on statistics that are thrown away
+        if self.training and _Pass.again:  # the same operation, on statistics that are thrown away
             assert self.running_mean is not None
             assert self.running_var is not None
             aside = self.running_mean.clone(), self.running_var.clone()

@@ -120,8 +120,8 @@ def _pattern(pattern: Pattern[Any], tokens: Tokens, d: int, kernel: str = "softm
 def _virtual(tokens: Tokens, d: int) -> int:
     """The virtual token reads all tokens, and all tokens read it."""
     virtual, rule = Virtual.make(tokens.graph, 1), Rule("softmax", "none", d**-0.5)
-    up = _forward([virtual_layout(virtual, tokens)], virtual, tokens, d, rule)
-    return up + _forward([virtual_layout(tokens, virtual)], tokens, virtual, d, rule)
+    up = _forward([virtual_layout(virtual, tokens).planned()], virtual, tokens, d, rule)
+    return up + _forward([virtual_layout(tokens, virtual).planned()], tokens, virtual, d, rule)
 
 
 def _tuples(k: int, n: int, jumps: tuple[int, ...] = (1,)) -> Tuples:

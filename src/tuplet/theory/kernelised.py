@@ -128,10 +128,10 @@ def by_virtual_tuple(case: Case, phi: Phi, mutation: str | None) -> Tensor:
     asks, reads = (inputs.new_ones(tokens.total, 1, 1) for tokens in (virtual, case.tuples))
     keys = case.x[:, None, :1] if mutation == "keys not constant" else reads
     rule = Rule("softmax", "none", 1.0)
-    mean, _ = attend(asks, keys, inputs, virtual_layout(virtual, case.tuples), None, rule)
+    mean, _ = attend(asks, keys, inputs, virtual_layout(virtual, case.tuples).planned(), None, rule)
     if mutation == "the 1 forgotten":
         mean = mean * torch.tensor(case.tuples.counts)[:, None, None]
-    sums, _ = attend(reads, asks, mean, virtual_layout(case.tuples, virtual), None, rule)
+    sums, _ = attend(reads, asks, mean, virtual_layout(case.tuples, virtual).planned(), None, rule)
     return psi(case, phi, sums[:, 0], mutation)
 
 
