@@ -268,7 +268,7 @@ class Loop:
 
     def _tell(self, step: int, steps: int) -> None:
         """Report where the run is, and how long it will take at the pace since it began or was continued."""
-        if self.report is None or time.monotonic() - self.told < 0.05:
+        if self.report is None or (step and time.monotonic() - self.told < 0.05):
             return
         self.told = time.monotonic()
         done = (self.state.epoch + step / steps) / self.options.epochs
