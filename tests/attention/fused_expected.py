@@ -66,11 +66,9 @@ def lay_out(name: str, kind: str, n: int, typed: bool, joint: bool) -> Laid:
         virtual = Virtual.make(graph, 3)
         queries, keys = (queries, virtual) if name.startswith("from") else (virtual, keys)
         pairs = virtual_pairs(queries, keys)
-        fused = fuse((virtual_layout(queries, keys),), keys.total, graph.directed)
+        fused = fuse((virtual_layout(queries, keys),), keys.total)
         return Laid(queries.total, keys.total, 1, 1, fused, lambda dense, group, *rest: _on(dense, pairs, *rest))
-    structures = pattern.layouts(queries, keys, typed, joint)
-    parts = [(structure,) for structure in structures] if joint else [structures]
-    fused = tuple(group for part in parts for group in fuse(part, keys.total, graph.directed))
+    fused = pattern.fused(queries, keys, typed, joint)
     assert all(isinstance(group, FusedLines | FusedRows) for group in fused)
     foldable = isinstance(pattern, Neighbour | LocalNeighbour) and queries.nodes is None
 

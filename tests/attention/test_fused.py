@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from tuplet.attention import Rule, attend, reference
 from tuplet.graphs import GraphBatch, PaddedBatch, read
-from tuplet.patterns import LocalNeighbour, Neighbour, fuse
+from tuplet.patterns import LocalNeighbour, Neighbour
 from tuplet.tokens import Tuples
 
 pytest.importorskip("triton")
@@ -122,7 +122,7 @@ def test_padding_has_no_message_and_changes_nothing(pattern, relation):
     results = []
     for each, tokens in ((graph, real), (padded(graph, 5, 4, pairs), real + pairs)):
         tuples = Tuples.all(each, 2)
-        (fused,) = fuse(pattern.layouts(tuples, tuples, relation != "none", False), tuples.total, False)
+        (fused,) = pattern.fused(tuples, tuples, relation != "none", False)
         q, k, v, grad = (x[:tokens].clone().requires_grad_() for x in tensors)
         own = table.clone().requires_grad_()
         message, lse = attend(q, k, v, fused, own, rule)
@@ -145,7 +145,7 @@ def test_nothing_of_the_size_of_the_pairs_exists(pattern):
     ends = torch.randint(300, (2, 2400), generator=generator)
     graph = read(Data(edge_index=torch.cat([ends, ends.flip(0)], 1), num_nodes=300)).to(DEVICE)
     tuples = Tuples.all(graph, 2)
-    (fused,) = fuse(pattern.layouts(tuples, tuples, True, False), tuples.total, False)
+    (fused,) = pattern.fused(tuples, tuples, True, False)
     tensors = [torch.randn(tuples.total, 4, 16, device=DEVICE, requires_grad=True) for _ in range(3)]
     table = torch.randn(pattern.types, 4, device=DEVICE, requires_grad=True)
     torch.cuda.synchronize()

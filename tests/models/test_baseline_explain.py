@@ -52,7 +52,7 @@ def test_the_layer_follows_from_its_weights(name, layer):
         torch.testing.assert_close(attending.attention(x, x, None, prepared.layouts)[0], heard)
     else:
         values = attending.query_key_value(attending.stream.enter(x))[:, 24:].reshape(11, 3, 4)
-        heard = attending.stream.leave(x, attending.output(messages(group, values).flatten(1)))
+        heard = attending.stream.leave(x, messages(group, values).flatten(1), attending.output)
         torch.testing.assert_close(attending(x, beside, prepared)[0], heard)
 
 

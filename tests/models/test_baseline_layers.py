@@ -151,7 +151,7 @@ class TestDefinitions:
         for i in range(7):
             scores = torch.stack([self.score(bias, q, k, e, encoded, prepared, i, j) for j in range(7)])
             message[i] = torch.einsum("jh,jhc->hc", scores.softmax(0), v)
-        expected = layer.stream.leave(x[:7], layer.output(message.flatten(1)))
+        expected = layer.stream.leave(x[:7], message.flatten(1), layer.output)
         ours, _ = layer(x, bias(e, encoded, prepared), prepared)
         torch.testing.assert_close(ours[:7], expected)
 

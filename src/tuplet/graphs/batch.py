@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tuplet.errors import TooLargeError
+from tuplet.graphs.memory import remembered
 
 
 @dataclass(frozen=True)
@@ -99,16 +100,19 @@ class GraphBatch:
         """Tuples of length ``order`` in the batch."""
         return sum(n**order for n in self.sizes)
 
+    @remembered
     def offsets(self, order: int) -> Tensor:
         """(G+1,) the first tuple of length ``order`` of each graph."""
         return offsets(tuple(n**order for n in self.sizes), self.device)
 
+    @remembered
     def spread(self, order: int) -> tuple[Tensor, Tensor]:
         """Of all tuples of length ``order`` the graph, and the number within it."""
         first, total = self.offsets(order), self.total(order)
         graph = repeat(torch.arange(self.num_graphs, device=self.device), first.diff(), total)
         return graph, torch.arange(total, device=self.device) - first[graph]
 
+    @remembered
     def live(self, order: int) -> Tensor | None:
         """Of all tuples of length ``order`` which are not padding; None where none is."""
         return self.spread(order)[0] < self.num_graphs - 1 if self.padded else None
@@ -147,6 +151,17 @@ class GraphBatch:
         wanted = u * self.num_nodes + v
         found = torch.searchsorted(self._codes, wanted).clamp_(max=self.num_edges - 1)
         return torch.where(self._codes[found] == wanted, found, -1)
+
+    @cached_property
+    def edge_pairs(self) -> Tensor:
+        """(E,) number of each edge among all ordered pairs of the batch."""
+        return self.pair_number(self.row, self.col)
+
+    @cached_property
+    def node_pairs(self) -> Tensor:
+        """(N,) number of the pair of each node with itself."""
+        start, owner = self.offsets(2), self.graph_of_node
+        return start[owner] + self.place_of_node * (self.n[owner] + 1)
 
     def pair_number(self, u: Tensor, v: Tensor) -> Tensor:
         """Number of (u, v) among all ordered pairs of the batch, graph after graph and row-major, as all 2-tuples are numbered."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tuplet.graphs.batch import GraphBatch
+from tuplet.graphs.memory import remembered
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class PaddedBatch(GraphBatch):
     def total(self, order: int) -> int:
         return self.room[order]
 
+    @remembered
     def offsets(self, order: int) -> Tensor:
         ends = (self.n[:-1] ** order).cumsum(0)
         return torch.cat([ends.new_zeros(1), ends, ends.new_full((1,), self.room[order])])

@@ -3,7 +3,7 @@
 ``tuplet.kernels`` itself imports no triton; its modules ``norm`` and ``dense`` do.
 """
 
-from tuplet.kernels.rows import Lists, add_up, take
+from tuplet.kernels.rows import Lists, add_up, pick, take
 from tuplet.kernels.sizes import has_kernels
 
-__all__ = ["Lists", "add_up", "has_kernels", "take"]
+__all__ = ["Lists", "add_up", "has_kernels", "pick", "take"]

@@ -27,7 +27,7 @@ def column_sums(X, Share, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _activation(h, GELU: tl.constexpr):
+def activation(h, GELU: tl.constexpr):
     """The activation and its derivative."""
     if GELU:
         error = tl.erf(h * 0.7071067811865476)
@@ -52,7 +52,7 @@ def feed_forward(
     w2 = _tile(W2, column, inner, width, hidden).to(x.dtype)
     h = tl.dot(x, tl.trans(w1), input_precision=PRECISION)
     h += tl.load(B1 + inner, mask=inner < hidden, other=0.0).to(tl.float32)[None, :]
-    a, _ = _activation(h, GELU)
+    a, _ = activation(h, GELU)
     y = tl.dot(a.to(x.dtype), tl.trans(w2), input_precision=PRECISION)
     y += tl.load(B2 + column, mask=column < width, other=0.0).to(tl.float32)[None, :]
     on = (row < rows)[:, None] & (column < width)[None, :]
@@ -79,7 +79,7 @@ def feed_forward_gradient(
         x = _tile(X, row, column, rows, width)
         grad = _tile(G, row, column, rows, width)
         h = tl.dot(x, tl.trans(w1.to(x.dtype)), input_precision=PRECISION) + b1[None, :]
-        a, slope = _activation(h, GELU)
+        a, slope = activation(h, GELU)
         grad_h = tl.dot(grad, w2.to(grad.dtype), input_precision=PRECISION) * slope
         grad_b1 += tl.sum(tl.where((row < rows)[:, None], grad_h, 0.0), 0)
         grad_b2 += tl.sum(grad.to(tl.float32), 0)

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from tuplet.kernels import norm_kernels
 from tuplet.kernels.sizes import power
 
-PARTS = 256
+PARTS = 128
 """Programs that share the rows when they are measured, at most."""
 WARPS = 4
+NUMBERS = 4096
+"""Of a tile."""
 
 
 @torch.library.custom_op("tuplet::add_batch_norm", mutates_args=())
@@ -23,8 +25,8 @@ def _add_batch_norm(
     rows, width = x.shape
     y = torch.empty_like(x)
     s = torch.empty_like(x) if added is not None else x.new_empty(0)
-    parts, sizes = _sizes(x)
-    counts, means, squares = _room(x, parts)
+    parts, sizes = sizes_of(x)
+    counts, means, squares = room_for(x, parts)
     mean, scale, variance = (x.new_empty(width, dtype=torch.float32) for _ in range(3))
     norm_kernels.add_and_measure[(parts,)](
         x, x if added is None else added.contiguous(), x if live is None else live, s, counts, means, squares, rows,
@@ -50,8 +52,8 @@ def _backward_op(
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad = grad.contiguous()
     rows, width = s.shape
-    parts, sizes = _sizes(s)
-    counts, sums, products = _room(s, parts)
+    parts, sizes = sizes_of(s)
+    counts, sums, products = room_for(s, parts)
     grad_s = torch.empty_like(s)
     grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
     mask = s if live is None else live
@@ -116,13 +118,14 @@ def add_batch_norm(
     return y
 
 
-def _sizes(x: Tensor) -> tuple[int, dict[str, int]]:
+def sizes_of(x: Tensor) -> tuple[int, dict[str, int]]:
+    """How many programs measure ``x``, and the sizes of their tiles."""
     width = power(x.shape[1], 16)
-    rows = max(1, 8192 // width)
+    rows = max(1, NUMBERS // width)
     return min(PARTS, -(-x.shape[0] // rows)), {"ROWS": rows, "WIDTH": width}
 
 
-def _room(x: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
+def room_for(x: Tensor, parts: int) -> tuple[Tensor, Tensor, Tensor]:
     """What the programs find: counts, and two numbers a column."""
     width = x.shape[1]
     flat = x.new_empty(parts * (1 + 2 * width), dtype=torch.float32)

@@ -13,23 +13,81 @@ import triton.language as tl
 
 
 @triton.jit
-def _tile(X, row, column, rows, width, other):
+def load_tile(X, row, column, rows, width):
+    """Some rows and columns of a matrix in float32; zero where there are none."""
     on = (row < rows)[:, None] & (column < width)[None, :]
-    return tl.load(X + row[:, None] * width + column[None, :], mask=on, other=other).to(tl.float32)
+    return tl.load(X + row[:, None] * width + column[None, :], mask=on, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def _store(X, row, column, rows, width, values):
+def store_tile(X, row, column, rows, width, values):
     on = (row < rows)[:, None] & (column < width)[None, :]
     tl.store(X + row[:, None] * width + column[None, :], values.to(X.dtype.element_ty), mask=on)
 
 
 @triton.jit
-def _live(Live, row, rows, MASKED: tl.constexpr):
+def load_vector(X, column, width):
+    return tl.load(X + column, mask=column < width, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_vector(X, column, width, values):
+    tl.store(X + column, values, mask=column < width)
+
+
+@triton.jit
+def rows_alive(Live, row, rows, MASKED: tl.constexpr):
+    """Which rows exist and are not padding."""
     live = row < rows
     if MASKED:
         live = live & (tl.load(Live + row, mask=live, other=0) != 0)
     return live
+
+
+@triton.jit
+def grow(count, mean, square, values, live):
+    """Count, mean and sum of squared distances of what was seen, with some more rows."""
+    here = tl.sum(live.to(tl.float32), 0)
+    own = tl.sum(tl.where(live[:, None], values, 0.0), 0) / tl.maximum(here, 1.0)
+    spread = tl.where(live[:, None], values - own[None, :], 0.0)
+    total = tl.maximum(count + here, 1.0)
+    away = own - mean
+    square += tl.sum(spread * spread, 0) + away * away * (count * here / total)
+    return count + here, mean + away * (here / total), square
+
+
+@triton.jit
+def _shares(X, column, width, parts, PARTS: tl.constexpr):
+    """(PARTS, WIDTH) what the programs found, a row each."""
+    part = tl.arange(0, PARTS)
+    on = (part < parts)[:, None] & (column < width)[None, :]
+    return tl.load(X + part[:, None] * width + column[None, :], mask=on, other=0.0)
+
+
+@triton.jit
+def _counts(Counts, parts, PARTS: tl.constexpr):
+    part = tl.arange(0, PARTS)
+    return tl.load(Counts + part, mask=part < parts, other=0.0)
+
+
+@triton.jit
+def merged(Counts, Means, Squares, column, width, parts, PARTS: tl.constexpr):
+    """Mean, variance and number of rows from the shares of all programs."""
+    count = _counts(Counts, parts, PARTS)
+    means = _shares(Means, column, width, parts, PARTS)
+    total = tl.maximum(tl.sum(count, 0), 1.0)
+    mean = tl.sum(means * count[:, None], 0) / total
+    away = means - mean[None, :]
+    squares = _shares(Squares, column, width, parts, PARTS) + away * away * count[:, None]
+    return mean, tl.sum(squares, 0) / total, total
+
+
+@triton.jit
+def gradient_sums(Counts, Sums, Products, column, width, parts, PARTS: tl.constexpr):
+    """Number of rows, sum of the gradient, and sum of its product with the normalised rows, from the shares of all programs."""
+    count = tl.maximum(tl.sum(_counts(Counts, parts, PARTS), 0), 1.0)
+    total = tl.sum(_shares(Sums, column, width, parts, PARTS), 0)
+    return count, total, tl.sum(_shares(Products, column, width, parts, PARTS), 0)
 
 
 @triton.jit
@@ -44,25 +102,15 @@ def add_and_measure(
     square = tl.zeros((WIDTH,), tl.float32)
     for first in range(part * ROWS, rows, parts * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
-        s = _tile(X, row, column, rows, width, 0.0)
+        s = load_tile(X, row, column, rows, width)
         if ADD:
-            s += _tile(R, row, column, rows, width, 0.0)
-            _store(S, row, column, rows, width, s)
+            s += load_tile(R, row, column, rows, width)
+            store_tile(S, row, column, rows, width, s)
             s = s.to(S.dtype.element_ty).to(tl.float32)  # what is measured is what will be normalised
-        live = _live(Live, row, rows, MASKED)
-        here = tl.sum(live.to(tl.float32), 0)
-        some = tl.maximum(here, 1.0)
-        own = tl.sum(tl.where(live[:, None], s, 0.0), 0) / some
-        spread = tl.where(live[:, None], s - own[None, :], 0.0)
-        total = tl.maximum(count + here, 1.0)
-        away = own - mean
-        square += tl.sum(spread * spread, 0) + away * away * (count * here / total)
-        mean += away * (here / total)
-        count += here
-    on = column < width
+        count, mean, square = grow(count, mean, square, s, rows_alive(Live, row, rows, MASKED))
     tl.store(Counts + part, count)
-    tl.store(Means + part * width + column, mean, mask=on)
-    tl.store(Squares + part * width + column, square, mask=on)
+    store_vector(Means + part * width, column, width, mean)
+    store_vector(Squares + part * width, column, width, square)
 
 
 @triton.jit
@@ -71,26 +119,16 @@ def normalise(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, WIDTH)
-    part = tl.arange(0, PARTS)
-    on = column < width
-    both = (part < parts)[:, None] & on[None, :]
-    count = tl.load(Counts + part, mask=part < parts, other=0.0)
-    means = tl.load(Means + part[:, None] * width + column[None, :], mask=both, other=0.0)
-    squares = tl.load(Squares + part[:, None] * width + column[None, :], mask=both, other=0.0)
-    total = tl.maximum(tl.sum(count, 0), 1.0)
-    mean = tl.sum(means * count[:, None], 0) / total
-    away = means - mean[None, :]
-    variance = tl.sum(squares + away * away * count[:, None], 0) / total
+    mean, variance, total = merged(Counts, Means, Squares, column, width, parts, PARTS)
     scale = 1.0 / tl.sqrt(variance + eps)
     if tl.program_id(0) == 0:
-        tl.store(Mean + column, mean, mask=on)
-        tl.store(Scale + column, scale, mask=on)
-        tl.store(Variance + column, variance * total / tl.maximum(total - 1.0, 1.0), mask=on)
-    weight = tl.load(Weight + column, mask=on, other=0.0).to(tl.float32) * scale
-    bias = tl.load(Bias + column, mask=on, other=0.0).to(tl.float32)
+        store_vector(Mean, column, width, mean)
+        store_vector(Scale, column, width, scale)
+        store_vector(Variance, column, width, variance * total / tl.maximum(total - 1.0, 1.0))
+    slope = load_vector(Weight, column, width) * scale
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    s = _tile(S, row, column, rows, width, 0.0)
-    _store(Y, row, column, rows, width, (s - mean[None, :]) * weight[None, :] + bias[None, :])
+    away = load_tile(S, row, column, rows, width) - mean[None, :]
+    store_tile(Y, row, column, rows, width, away * slope[None, :] + load_vector(Bias, column, width)[None, :])
 
 
 @triton.jit
@@ -100,23 +138,21 @@ def measure_gradient(
 ):  # fmt: skip
     part = tl.program_id(0)
     column = tl.arange(0, WIDTH)
-    on = column < width
-    mean = tl.load(Mean + column, mask=on, other=0.0)
-    scale = tl.load(Scale + column, mask=on, other=0.0)
-    count = 0.0
-    total = tl.zeros((WIDTH,), tl.float32)
-    product = tl.zeros((WIDTH,), tl.float32)
+    mean, scale = load_vector(Mean, column, width), load_vector(Scale, column, width)
+    count = tl.zeros((ROWS,), tl.float32)
+    total = tl.zeros((ROWS, WIDTH), tl.float32)
+    product = tl.zeros((ROWS, WIDTH), tl.float32)
     for first in range(part * ROWS, rows, parts * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
-        live = _live(Live, row, rows, MASKED)
-        grad = tl.where(live[:, None], _tile(G, row, column, rows, width, 0.0), 0.0)
-        unit = (_tile(S, row, column, rows, width, 0.0) - mean[None, :]) * scale[None, :]
-        count += tl.sum(live.to(tl.float32), 0)
-        total += tl.sum(grad, 0)
-        product += tl.sum(grad * unit, 0)
-    tl.store(Counts + part, count)
-    tl.store(Sums + part * width + column, total, mask=on)
-    tl.store(Products + part * width + column, product, mask=on)
+        live = rows_alive(Live, row, rows, MASKED)
+        grad = tl.where(live[:, None], load_tile(G, row, column, rows, width), 0.0)
+        unit = (load_tile(S, row, column, rows, width) - mean[None, :]) * scale[None, :]
+        count += live.to(tl.float32)
+        total += grad
+        product += grad * unit
+    tl.store(Counts + part, tl.sum(count, 0))
+    store_vector(Sums + part * width, column, width, tl.sum(total, 0))
+    store_vector(Products + part * width, column, width, tl.sum(product, 0))
 
 
 @triton.jit
@@ -125,34 +161,29 @@ def normalise_gradient(
     MASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, WIDTH)
-    part = tl.arange(0, PARTS)
-    on = column < width
-    both = (part < parts)[:, None] & on[None, :]
-    count = tl.maximum(tl.sum(tl.load(Counts + part, mask=part < parts, other=0.0), 0), 1.0)
-    total = tl.sum(tl.load(Sums + part[:, None] * width + column[None, :], mask=both, other=0.0), 0)
-    product = tl.sum(tl.load(Products + part[:, None] * width + column[None, :], mask=both, other=0.0), 0)
+    count, total, product = gradient_sums(Counts, Sums, Products, column, width, parts, PARTS)
     if tl.program_id(0) == 0:
-        tl.store(GradWeight + column, product, mask=on)
-        tl.store(GradBias + column, total, mask=on)
-    mean = tl.load(Mean + column, mask=on, other=0.0)
-    scale = tl.load(Scale + column, mask=on, other=0.0)
-    weight = tl.load(Weight + column, mask=on, other=0.0).to(tl.float32)
+        store_vector(GradWeight, column, width, product)
+        store_vector(GradBias, column, width, total)
+    mean, scale = load_vector(Mean, column, width), load_vector(Scale, column, width)
+    slope = load_vector(Weight, column, width) * scale
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    live = _live(Live, row, rows, MASKED)
-    grad = _tile(G, row, column, rows, width, 0.0)
-    unit = (_tile(S, row, column, rows, width, 0.0) - mean[None, :]) * scale[None, :]
-    grad = (grad - total[None, :] / count - unit * product[None, :] / count) * (weight * scale)[None, :]
-    _store(GradS, row, column, rows, width, tl.where(live[:, None], grad, 0.0))
+    unit = (load_tile(S, row, column, rows, width) - mean[None, :]) * scale[None, :]
+    grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
+    live = rows_alive(Live, row, rows, MASKED)
+    store_tile(GradS, row, column, rows, width, tl.where(live[:, None], grad * slope[None, :], 0.0))
+
+
+@triton.jit
+def move(Running, RunningVar, Mean, Variance, column, width, momentum, bias):
+    """Move the running statistics towards those of a batch, whose mean lacks ``bias``."""
+    for_mean, for_var = load_vector(Running, column, width), load_vector(RunningVar, column, width)
+    mean = load_vector(Mean, column, width) + bias
+    variance = load_vector(Variance, column, width)
+    store_vector(Running, column, width, for_mean + momentum * (mean - for_mean))
+    store_vector(RunningVar, column, width, for_var + momentum * (variance - for_var))
 
 
 @triton.jit
 def follow(Running, RunningVar, Mean, Variance, width, momentum, WIDTH: tl.constexpr):
-    """Move the running statistics towards those of a batch."""
-    column = tl.arange(0, WIDTH)
-    on = column < width
-    for_mean = tl.load(Running + column, mask=on, other=0.0)
-    for_var = tl.load(RunningVar + column, mask=on, other=0.0)
-    mean = tl.load(Mean + column, mask=on, other=0.0)
-    variance = tl.load(Variance + column, mask=on, other=0.0)
-    tl.store(Running + column, for_mean + momentum * (mean - for_mean), mask=on)
-    tl.store(RunningVar + column, for_var + momentum * (variance - for_var), mask=on)
+    move(Running, RunningVar, Mean, Variance, tl.arange(0, WIDTH), width, momentum, 0.0)

@@ -62,6 +62,40 @@ def add_up(x: Tensor, lists: Lists) -> Tensor:
     return _add_up(x, lists.rows, lists.order, lists.begin, lists.end)
 
 
+@torch.library.custom_op("tuplet::pick", mutates_args=())
+def pick(ids: Tensor, counts: Tensor, first: Tensor, room: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows of some graphs among those of all, in a batch with ``room`` places, the rest of which is padding.
+
+    Args:
+        ids: (G,) which graphs.
+        counts, first: of all graphs, how many rows each has and where they begin.
+        room: places of the batch.
+        last: the row that stands for padding.
+
+    Returns:
+        (G+2,) where each graph begins, then padding, then ``room``; (room,) the graph of each place, G for padding; and (room,)
+        the row that stands there.
+    """
+    from tuplet.kernels import picking_kernels
+
+    ptr, owner, source = _picked(ids, room)
+    graphs = power(len(ids), 1)
+    tile = max(16, min(128, 8192 // graphs))
+    picking_kernels.pick[(-(-room // tile),)](
+        ids, counts, first, ptr, owner, source, len(ids), room, last, ROWS=tile, GRAPHS=graphs
+    )
+    return ptr, owner, source
+
+
+@pick.register_fake
+def _(ids: Tensor, counts: Tensor, first: Tensor, room: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+    return _picked(ids, room)
+
+
+def _picked(ids: Tensor, room: int) -> tuple[Tensor, Tensor, Tensor]:
+    return ids.new_empty(len(ids) + 2), ids.new_empty(room), ids.new_empty(room)
+
+
 @torch.library.custom_op("tuplet::take", mutates_args=())
 def _take(x: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor, special: int) -> Tensor:
     return x.index_select(0, rows)

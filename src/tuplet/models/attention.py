@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from tuplet.attention import Group, Rule, attend, attend_apart, feature_map, join
 from tuplet.attention.kernels import Kernel
 from tuplet.models.dense import linear
-from tuplet.patterns import Pattern
+from tuplet.patterns import FusedLines, FusedRows, Pattern
+
+FEW = 16
+"""Virtual tuples of a graph that a kernel takes all at once."""
 
 
 @dataclass(frozen=True)
@@ -140,30 +143,45 @@ class TokenAttention(nn.Module):
             values = layouts.values.to(self.query.weight.dtype)[:, None]
             return (values.expand(-1, self.heads) if self.phi is None else self.phi(values))[:, heads]
         table = self.tables[pattern][:, heads]
-        if not self.joint:
+        if not self.joint or self.patterns[pattern].groups == 1:
             return table
         shared = int(self.patterns[pattern].shared_self)
         own = self.patterns[pattern].types - shared
         return torch.cat([table[:shared], table[shared + group * own : shared + (group + 1) * own]])
 
+    def packed(
+        self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Queries, keys and values side by side.
+
+        (T1, 3, h, c) of tokens, or their queries alone and (T2, 2, h, c) keys and values of the tokens they attend to;
+        (G·m, 3, h, c) of virtual tuples.
+        """
+
+        def split(projected: Tensor) -> Tensor:
+            return projected.unflatten(-1, (-1, self.heads, self.query.in_features // self.heads))
+
+        other = None
+        if (
+            self.key is not None and self.values is not None
+        ):  # kinds have values of their own; simplices attend to themselves
+            maps = [(self.query, self.key, value) for value in self.values]
+            parts = zip(y.split(layouts.kinds), maps, strict=True)
+            real = torch.cat([linear(part, *layers) for part, layers in parts])  # type: ignore[arg-type]
+        elif self.key_value is not None and y is x:
+            real = linear(x, self.query, self.key_value)
+        else:
+            real = linear(x, self.query)
+            other = None if self.key_value is None else split(linear(y, self.key_value))
+        known = self.virtual is not None and virtual is not None
+        return split(real), other, split(linear(virtual, self.virtual)) if known else None  # type: ignore[arg-type]
+
     def project(
         self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Queries, keys, values (T, h, c) of tuples and of virtual tuples, after the feature map."""
-        split = (self.heads, -1)
-        if self.key_value is not None and y is x:
-            real = list(linear(x, self.query, self.key_value).unflatten(-1, (3, *split)).unbind(1))
-        else:
-            real = [linear(x, self.query).unflatten(-1, split)]
-            if self.key_value is not None:
-                real += linear(y, self.key_value).unflatten(-1, (2, *split)).unbind(1)
-        if self.key is not None and self.values is not None:
-            parts = [value(part) for value, part in zip(self.values, y.split(layouts.kinds), strict=True)]
-            real += [self.key(y).unflatten(-1, split), torch.cat(parts).unflatten(-1, split)]
-        unreal: list[Tensor] = []
-        if self.virtual is not None and virtual is not None:
-            unreal = list(linear(virtual, self.virtual).unflatten(-1, (3, *split)).unbind(1))
-        return self.map_features(real, unreal, layouts)
+        real, other, unreal = (() if part is None else part.unbind(1) for part in self.packed(x, y, virtual, layouts))
+        return self.map_features([*real, *other], list(unreal), layouts)
 
     def map_features(
         self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts
@@ -182,10 +200,45 @@ class TokenAttention(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts) -> tuple[Tensor, Tensor | None]:
         """Messages for tokens (T1, d) that attend to tokens ``y`` (T2, d), and for virtual tuples (G·m, d)."""
-        message, upward = self.mix(*self.project(x, y, virtual, layouts), layouts)
+        message, upward = self.messages(x, y, virtual, layouts)
         if upward is None or self.virtual_output is None:
-            return linear(message.flatten(1), self.output), None
-        return linear(message.flatten(1), self.output), linear(upward.flatten(1), self.virtual_output)
+            return linear(message, self.output), None
+        return linear(message, self.output), linear(upward, self.virtual_output)
+
+    def messages(self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts) -> tuple[Tensor, Tensor | None]:
+        """The same before the output projections."""
+        if self._at_once(layouts):
+            message, upward = self._mixed_at_once(*self.packed(x, y, virtual, layouts), layouts)
+            return message.flatten(1), None if upward is None else upward.flatten(1)
+        message, upward = self.mix(*self.project(x, y, virtual, layouts), layouts)
+        return message.flatten(1), None if upward is None else upward.flatten(1)
+
+    def _at_once(self, layouts: Layouts) -> bool:
+        """Whether one operator does all of it: one pattern, all its groups in one structure, and a few virtual tuples."""
+        groups = [group for pattern in layouts.patterns for group in pattern]
+        groups += [] if layouts.from_virtual is None else [layouts.from_virtual]
+        fused = all(isinstance(group, FusedLines | FusedRows) for group in groups)
+        few = len(layouts.virtual_graph) <= FEW * layouts.graphs
+        return fused and len(layouts.patterns) <= 1 and few and self.features is None and self._one_table
+
+    @property
+    def _one_table(self) -> bool:
+        return not self.joint or all(pattern.groups == 1 for pattern in self.patterns)
+
+    def _mixed_at_once(
+        self, real: Tensor, other: Tensor | None, unreal: Tensor | None, layouts: Layouts
+    ) -> tuple[Tensor, Tensor | None]:
+        from tuplet.attention.fused.mixing import mix
+
+        upward = layouts.to_virtual is not None and self.virtual_output is not None
+        pattern = layouts.patterns[0][0] if layouts.patterns else None
+        related = self.rule.relation != "none"
+        tables = (
+            self.table(0, 0, slice(None), layouts) if pattern is not None else None,
+            self.tables[-1] if self.joint and related and unreal is not None else None,
+        )
+        message, up = mix(real, other, unreal, tables, pattern, layouts.from_virtual, upward, self.joint, self.rule)  # type: ignore[arg-type]
+        return message, up if upward else None
 
     def mix(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> tuple[Tensor, Tensor | None]:
         """Messages (T1, h, c) of tuples and (G·m, h, c) of virtual tuples, before the output projections."""

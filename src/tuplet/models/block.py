@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from tuplet.kernels import Lists, add_up, has_kernels, take
 from tuplet.models.attention import Layouts, TokenAttention
 from tuplet.models.config import ModelConfig
-from tuplet.models.dense import feed_forward
+from tuplet.models.dense import WIDEST, feed_forward, linear
 
 
 class _Pass:
@@ -92,13 +92,28 @@ class Stream(nn.Module):
         """What attention sees of ``x``."""
         return normed(self.attention_norm, x, None, live) if self.pre else x
 
-    def leave(self, x: Tensor, message: Tensor, live: Tensor | None = None) -> Tensor:
-        """``x`` after its message and the feed-forward; ``live`` says which rows count in a batch norm."""
+    def leave(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None = None) -> Tensor:
+        """``x`` after its message, which ``output`` projects, and the feed-forward; ``live`` rows count in a batch norm."""
+        if self._is_fused(x):
+            return self._leave_fused(x, message, output, live)
+        message = linear(message, output)
         if self.pre:
             x = x + self.dropout(message)
             return x + self.dropout(self._feed(normed(self.feed_forward_norm, x, None, live)))
         x = normed(self.attention_norm, x, self.dropout(message), live)
         return normed(self.feed_forward_norm, x, self.dropout(self._feed(x)), live)
+
+    def _is_fused(self, x: Tensor) -> bool:
+        """Whether there is one operator for all of it."""
+        normed = isinstance(self.attention_norm, TokenBatchNorm) and self.training and x.shape[0] > 1 and not self.pre
+        return normed and self.dropout.p == 0 and has_kernels(x) and x.shape[1] <= WIDEST
+
+    def _leave_fused(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None) -> Tensor:
+        from tuplet.kernels.post_norm import post_norm
+
+        first, activation, _, last = self.feed_forward
+        norms, gelu = (self.attention_norm, self.feed_forward_norm), isinstance(activation, nn.GELU)
+        return post_norm(x, message, output, norms, (first, last), gelu, live, follow=not _Pass.again)  # type: ignore[arg-type]
 
     def _feed(self, x: Tensor) -> Tensor:
         first, activation, dropout, last = self.feed_forward
@@ -133,11 +148,12 @@ class Block(nn.Module):
         self, x: Tensor, y: Tensor | None, virtual: Tensor | None, layouts: Layouts
     ) -> tuple[Tensor, Tensor | None]:
         """(T, d) tokens and (G·m, d) virtual tuples after the layer; ``y`` are the keys' features if they are other tokens."""
-        message, upward = self.attention(*self.enter(x, y, virtual, layouts), layouts)
-        x = self.tokens.leave(x, message, layouts.live)
-        if self.virtual is None or virtual is None or upward is None:
+        attention = self.attention
+        message, upward = attention.messages(*self.enter(x, y, virtual, layouts), layouts)
+        x = self.tokens.leave(x, message, attention.output, layouts.live)
+        if self.virtual is None or virtual is None or upward is None or attention.virtual_output is None:
             return x, None
-        return x, self.virtual.leave(virtual, upward, layouts.live_virtual)
+        return x, self.virtual.leave(virtual, upward, attention.virtual_output, layouts.live_virtual)
 
 
 class SplitLinear(nn.Module):
@@ -150,8 +166,8 @@ class SplitLinear(nn.Module):
     def forward(self, first: Tensor, others: list[tuple[Tensor, Tensor | Lists | None]]) -> Tensor:
         """``others`` are pairs (vectors, row of each token; None where token and row are the same)."""
         out = self.maps[0](first)
-        for linear, (vectors, rows) in zip(list(self.maps)[1:], others, strict=True):
-            part = linear(vectors)
+        for part_map, (vectors, rows) in zip(list(self.maps)[1:], others, strict=True):
+            part = part_map(vectors)
             out = out + (part if rows is None else take(part, rows))
         return out
 

@@ -20,6 +20,7 @@ from tuplet.models.reading import edge_simplices, queried_pairs
 from tuplet.patterns import (
     CrossNeighbour,
     Dense,
+    FusedLines,
     LocalNeighbour,
     Neighbour,
     Pattern,
@@ -27,7 +28,6 @@ from tuplet.patterns import (
     SimplexNeighbour,
     Virtual,
     define,
-    fuse,
     virtual_layout,
     virtual_pairs,
 )
@@ -157,13 +157,17 @@ def make_layouts(config: ModelConfig, patterns: Patterns, queries: Tokens, keys:
         if backend == "reference":
             return virtual_pairs(queries, keys)
         lines = virtual_layout(queries, keys)
-        return lines.planned() if backend == "torch" else fuse((lines,), keys.total, queries.graph.directed)[0]
+        return lines.planned() if backend == "torch" else FusedLines.stack((lines,))
 
     virtual = Virtual.make(queries.graph, config.virtual if config.choices.virtual else 0)
+    downward = virtual_groups(queries, virtual) if virtual.total else None
+    upward: Group | None = downward.flipped if isinstance(downward, FusedLines) and keys is queries else None
+    if virtual.total and upward is None:
+        upward = virtual_groups(virtual, keys)
     return Layouts(
         tuple(groups(pattern) for pattern in patterns),
-        virtual_groups(queries, virtual) if virtual.total else None,
-        virtual_groups(virtual, keys) if virtual.total else None,
+        downward,
+        upward,
         keys.graph_of_token,
         virtual.graph_of_token,
         queries.graph.num_graphs,

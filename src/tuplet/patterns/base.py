@@ -91,10 +91,9 @@ class Pattern(ABC, Generic[T]):
     def fused(self, queries: T, keys: T, typed: bool, joint: bool) -> tuple[Structure | Fused, ...]:
         """The layouts for fused kernels: all groups in one structure, or one structure a group where they share a softmax."""
         groups = self.layouts(queries, keys, typed, joint)
-        directed = queries.graph.directed
         if not joint:
-            return fuse(groups, keys.total, directed)
-        return tuple(part for group in groups for part in fuse((group,), keys.total, directed))
+            return fuse(groups, keys.total)
+        return tuple(part for group in groups for part in fuse((group,), keys.total))
 
     def keep(self, tokens: T, typed: bool) -> Kept | None:
         """What ``fused`` would find out about tokens by way of the host, to be kept; None where there is nothing of the kind.

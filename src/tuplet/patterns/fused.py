@@ -5,13 +5,14 @@ Head h of an attention walks the structure's group h mod groups: round-robin, as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tuplet.patterns.relation import Equality, TypeMatrix
-from tuplet.patterns.structure import Lines, Rows, Side, Structure, Walk
+from tuplet.patterns.structure import Lines, Rows, Side, Structure
 
 FUSED_LINES, FUSED_ROWS = 3, 4
 
@@ -51,6 +52,12 @@ class FusedLines:
     def pack(self) -> tuple[list[Tensor], list[int]]:
         tensors = [self.query, self.key, self.query_order, self.key_order, self.matrix, self.types, self.entry]
         return tensors, [FUSED_LINES, *self.longest, int(self.skip_self)]
+
+    @property
+    def flipped(self) -> FusedLines:
+        """What the keys see if they see those that see them; without types."""
+        sides = self.key, self.query, self.key_order, self.query_order
+        return FusedLines(*sides, self.matrix[:0], self.types[:0], self.entry[:0], self.longest[::-1])
 
     @classmethod
     def stack(cls, groups: tuple[Lines, ...]) -> FusedLines:
@@ -127,25 +134,28 @@ class FusedRows:
         return cls(*_joined(groups), *_joined(back), empty, empty, len(groups))
 
     @classmethod
-    def walk(cls, groups: tuple[Walk, ...], directed: bool) -> FusedRows:
-        """Walks along several axes of the same graphs; in a directed graph the way back is another one."""
-        first = groups[0]
-        empty = first.col.new_empty(0)
-        rows = Rows(first.rowptr, first.col, empty)
-        back = rows.transposed(len(first.rowptr) - 1) if directed else rows
-        places = [group.places(0, group.tokens) for group in groups]
+    def walk(
+        cls, rowptr: Tensor, col: Tensor, directed: bool, nodes: Sequence[Tensor], strides: Sequence[Tensor]
+    ) -> FusedRows:
+        """Walks along several axes of the same graphs; in a directed graph the way back is another one.
+
+        ``nodes`` and ``strides`` are (T,) for each axis: the node that stands there, and how far the next one is.
+        """
+        empty = col.new_empty(0)
+        rows = Rows(rowptr, col, empty)
+        back = rows.transposed(len(rowptr) - 1) if directed else rows
         return cls(
-            first.rowptr[:-1],
-            first.rowptr[1:],
-            first.col,
+            rowptr[:-1],
+            rowptr[1:],
+            col,
             empty,
             back.rowptr[:-1],
             back.rowptr[1:],
             back.key,
             empty,
-            torch.stack([node for _, node, _ in places]),
-            torch.stack([stride for _, _, stride in places]),
-            len(groups),
+            torch.stack(list(nodes)),
+            torch.stack(list(strides)),
+            len(nodes),
         )
 
 
@@ -162,19 +172,15 @@ def _joined(groups: tuple[Rows, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 Fused = FusedLines | FusedRows
 
 
-def fuse(groups: tuple[Structure, ...], keys: int, directed: bool) -> tuple[Structure | Fused, ...]:
+def fuse(groups: tuple[Structure, ...], keys: int) -> tuple[Structure | Fused, ...]:
     """The groups of a pattern as one structure for kernels; as they are, planned, where there is no kernel for them.
 
     Args:
         groups: as ``Pattern.layouts`` gives them.
         keys: tokens attended to.
-        directed: whether edges have a direction.
     """
-    walks = tuple(group for group in groups if isinstance(group, Walk))
     rows = tuple(group for group in groups if isinstance(group, Rows))
     lines = tuple(group for group in groups if isinstance(group, Lines))
-    if len(walks) == len(groups):
-        return (FusedRows.walk(walks, directed),)
     if len(rows) == len(groups):
         return (FusedRows.rows(rows, keys),)
     if len(lines) == len(groups) and not any(isinstance(group.relation, Equality) for group in lines):

@@ -8,7 +8,8 @@ import torch
 
 from tuplet.graphs import repeat
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
-from tuplet.patterns.structure import Rows, Walk
+from tuplet.patterns.fused import Fused, FusedRows
+from tuplet.patterns.structure import Rows, Structure, Walk
 from tuplet.tokens import Tuples
 
 
@@ -48,6 +49,17 @@ class LocalNeighbour(Pattern[Tuples]):
         found = torch.searchsorted(codes, wanted).clamp_(max=max(len(codes) - 1, 0))
         exists = codes[found] == wanted if pairs else torch.zeros(0, dtype=torch.bool, device=graph.device)
         return Rows.of(query[exists], order[found[exists]], queries.total)
+
+    def fused(self, queries: Tuples, keys: Tuples, typed: bool, joint: bool) -> tuple[Structure | Fused, ...]:
+        if queries.nodes is not None:
+            return super().fused(queries, keys, typed, joint)
+        graph, axes = queries.graph, range(self.groups)
+        nodes = [queries.node(axis) for axis in axes]
+        strides = [queries.stride_of_token(axis) for axis in axes]
+        parts = [slice(axis, axis + 1) for axis in axes] if joint else [slice(None)]
+        return tuple(
+            FusedRows.walk(graph.rowptr, graph.col, graph.directed, nodes[part], strides[part]) for part in parts
+        )
 
     def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
         graph = queries.graph

@@ -23,18 +23,13 @@ def adjacency_matrix(graph: GraphBatch) -> tuple[Tensor, Tensor]:
     """The types of all ordered pairs of nodes, graph after graph: (sum of n², ) int8, and (G,) where each graph begins."""
     start = graph.offsets(2)[:-1]
     matrix = torch.full((graph.total(2),), NOT_ADJACENT, dtype=torch.int8, device=graph.device)
-    owner = graph.graph_of_node
-    local = graph.place_of_node
-    matrix.index_fill_(0, start[owner] + local * (graph.n[owner] + 1), SELF)
-    u, v, g = local[graph.row], local[graph.col], owner[graph.row]
-    forth, back = start[g] + u * graph.n[g] + v, start[g] + v * graph.n[g] + u
     if graph.directed:
-        matrix.index_fill_(0, back, ONLY_IN)
+        matrix.index_fill_(0, graph.pair_number(graph.col, graph.row), ONLY_IN)
         both = graph.edge_number(graph.col, graph.row) >= 0
-        matrix[forth] = torch.where(both, BOTH_WAYS, ADJACENT).to(torch.int8)
+        matrix[graph.edge_pairs] = torch.where(both, BOTH_WAYS, ADJACENT).to(torch.int8)
     else:
-        matrix.index_fill_(0, forth, ADJACENT)
-    return matrix, start
+        matrix.index_fill_(0, graph.edge_pairs, ADJACENT)
+    return matrix.index_fill_(0, graph.node_pairs, SELF), start
 
 
 @dataclass(frozen=True)

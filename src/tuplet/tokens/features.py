@@ -25,10 +25,20 @@ def position_pairs(order: int, directed: bool) -> tuple[tuple[int, int], ...]:
 
 def pair_rows(tuples: Tuples, a: int, b: int) -> Tensor:
     """(T,) row of the pair table for the entries at places a and b."""
+    graph = tuples.graph
+    if tuples.order == 2 and tuples.nodes is None:  # written where it is known, instead of looked up everywhere
+        rows = torch.full((tuples.total,), NO_EDGE, device=tuples.device)
+        rows[_edge_tuples(graph, a, b)] = torch.arange(FIRST_EDGE, FIRST_EDGE + graph.num_edges, device=tuples.device)
+        return rows.index_fill_(0, graph.node_pairs, SAME)
     u, v = tuples.node(a), tuples.node(b)
-    edge = tuples.graph.edge_number(u, v)
+    edge = graph.edge_number(u, v)
     rows = torch.where(edge >= 0, edge + FIRST_EDGE, NO_EDGE)
     return torch.where(u == v, SAME, rows)
+
+
+def _edge_tuples(graph: GraphBatch, a: int, b: int) -> Tensor:
+    """(E,) the 2-tuple in which the edge goes from the entry at place a to that at place b."""
+    return graph.edge_pairs if a < b else graph.pair_number(graph.col, graph.row)
 
 
 def pair_lists(tuples: Tuples, a: int, b: int, listed: bool | None = None) -> Tensor | Lists:
@@ -42,10 +52,9 @@ def pair_lists(tuples: Tuples, a: int, b: int, listed: bool | None = None) -> Te
     graph, edges = tuples.graph, tuples.graph.num_edges
     if tuples.order > 2 or tuples.nodes is not None:
         return Lists.sort(rows, FIRST_EDGE + edges, FIRST_EDGE)
-    ends = (graph.row, graph.col) if a < b else (graph.col, graph.row)
     begin = F.pad(torch.arange(edges, device=rows.device), (FIRST_EDGE, 0))
     end = begin + F.pad(torch.ones_like(graph.col), (FIRST_EDGE, 0))
-    return Lists(rows, graph.pair_number(*ends), begin, end, FIRST_EDGE)
+    return Lists(rows, _edge_tuples(graph, a, b), begin, end, FIRST_EDGE)
 
 
 def node_lists(tuples: Tuples, axis: int, listed: bool | None = None) -> Tensor | Lists:

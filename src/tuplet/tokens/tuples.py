@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tuplet.errors import InputError
-from tuplet.graphs import GraphBatch, offsets
+from tuplet.graphs import GraphBatch, offsets, remembered
 from tuplet.tokens.base import Tokens
 
 
@@ -55,29 +55,47 @@ class Tuples(Tokens):
             return self.graph.tuple_counts
         return tuple(n**self.order for n in self.graph.sizes)
 
+    @remembered
     def stride(self, axis: int) -> Tensor:
         """(G,) distance in the numbering between tuples that differ by one at ``axis`` (all tuples only)."""
         return self.graph.n ** (self.order - 1 - axis)
 
+    @remembered
     def entry(self, axis: int) -> Tensor:
         """(T,) the tuples' entries at ``axis``, numbered within their graph."""
         if self.nodes is not None:
             return self.nodes[:, axis]
-        graph = self.graph_of_token
-        local = torch.arange(self.total, device=self.device) - self.ptr[graph]
-        return local // self.stride(axis)[graph] % self.graph.n[graph]
+        n = self._n_of_token
+        return (self._place if axis == self.order - 1 else self._place // self.stride_of_token(axis)) % n
 
+    @cached_property
+    def _place(self) -> Tensor:
+        """(T,) number of each token within its graph."""
+        return torch.arange(self.total, device=self.device) - self.ptr[self.graph_of_token]
+
+    @cached_property
+    def _n_of_token(self) -> Tensor:
+        return self.graph.n[self.graph_of_token]
+
+    @remembered
+    def stride_of_token(self, axis: int) -> Tensor:
+        """(T,) the stride of ``axis`` in the graph of each token (all tuples only)."""
+        power = self.order - 1 - axis
+        return self._n_of_token if power == 1 else self._n_of_token**power
+
+    @remembered
     def node(self, axis: int) -> Tensor:
         """(T,) the tuples' entries at ``axis``, numbered over the batch."""
         return self.entry(axis) + self.graph.ptr[self.graph_of_token]
 
+    @remembered
     def code(self, axes: tuple[int, ...]) -> Tensor:
         """(T,) the number that the sub-tuple at ``axes`` has among all tuples of its order: equal exactly when they are."""
         base = self.graph.offsets(len(axes))
         graph = self.graph_of_token
         local = torch.zeros_like(graph)
         for axis in axes:
-            local = local * self.graph.n[graph] + self.entry(axis)
+            local = local * self._n_of_token + self.entry(axis)
         return base[graph] + local
 
     def tolist(self) -> list[tuple[int, tuple[int, ...]]]:

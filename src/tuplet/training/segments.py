@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from tuplet.kernels import pick
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Segments:
     def __init__(self, counts: Tensor, columns: Mapping[str, Tensor | None]) -> None:
         self.counts = counts
         self.first = counts.cumsum(0) - counts
+        self.rows = int(counts.sum())
         self.columns = {
             name: torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
             for name, rows in columns.items()
@@ -65,10 +67,5 @@ class Segments:
 
     def take(self, ids: Tensor, room: int) -> Taken:
         """The rows of some graphs, filled up to ``room``, which is more than they have."""
-        ends = self.counts[ids].cumsum(0)
-        ptr = torch.cat([ends.new_zeros(1), ends, ends.new_full((1,), room)])
-        place = torch.arange(room, device=ids.device)
-        owner = torch.searchsorted(ends, place, right=True)
-        source = F.pad(self.first[ids], (0, 1))[owner] + place - ptr[owner]
-        source = torch.where(owner < len(ids), source, -1)
+        ptr, owner, source = pick(ids, self.counts, self.first, room, self.rows)
         return Taken(ptr, owner, {name: rows[source] for name, rows in self.columns.items()})

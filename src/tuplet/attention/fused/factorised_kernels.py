@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 from tuplet.attention.fused.arithmetic import TINY
-from tuplet.attention.fused.line_kernels import _put, _rows, _side, _tokens
+from tuplet.attention.fused.line_kernels import put_rows, rows_of, side_of, tokens_of
 
 __all__ = ["TINY", "add", "backward_keys", "backward_queries", "forward", "remember"]
 
@@ -90,7 +90,7 @@ def _features(
     X, token, exists, head, token_stride, head_stride, begin, width, FEATURES: tl.constexpr
 ):  # fmt: skip
     """(tokens, FEATURES) features of one head from ``begin`` on, in float32."""
-    return _rows(X + begin, token, exists, head, token_stride, head_stride, width - begin, FEATURES).to(tl.float32)
+    return rows_of(X + begin, token, exists, head, token_stride, head_stride, width - begin, FEATURES).to(tl.float32)
 
 
 @triton.jit
@@ -114,7 +114,7 @@ def remember(
     line = _line(KeyEnds, group, number, lines, parts, RAGGED)
     if line >= lines:
         return
-    start, stride, length = _side(Key, group, line, lines)
+    start, stride, length = side_of(Key, group, line, lines)
     first, _ = _portions(KeyEnds, group, line, lines, length, parts, RAGGED, PORTION)
     here = (number - first) * PORTION
     if here >= length:
@@ -124,9 +124,9 @@ def remember(
     for step in range(here, tl.minimum(here + PORTION, length), ROWS):
         place = step + tl.arange(0, ROWS)
         there = place < length
-        key = _tokens(start, stride, place, there, KeyOrder, group, keys, K_ORDER)
+        key = tokens_of(start, stride, place, there, KeyOrder, group, keys, K_ORDER)
         k = _features(K, key, there, head, k_token, k_head, begin, width, FEATURES)
-        v = _rows(V, key, there, head, v_token, v_head, value_width, VALUES).to(tl.float32)
+        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES).to(tl.float32)
         memory += tl.dot(tl.trans(v), k, input_precision=PRECISION)
         mass += tl.sum(k, 0)
     _put_share(Share, number, head, heads, begin, width, value_width, memory, mass, FEATURES, VALUES)
@@ -141,7 +141,7 @@ def add(
     line, head = tl.program_id(0), tl.program_id(1)
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     group = head % groups
-    _, _, length = _side(Side, group, line, lines)
+    _, _, length = side_of(Side, group, line, lines)
     first, count = _portions(Ends, group, line, lines, length, parts, RAGGED, PORTION)
     on = column < size
     total = tl.zeros((COLUMNS,), tl.float32)
@@ -166,15 +166,15 @@ def forward(
     line = _line(QueryEnds, group, number, lines, query_parts, Q_RAGGED)
     if line >= lines:
         return
-    _, _, length = _side(Key, group, line, lines)
+    _, _, length = side_of(Key, group, line, lines)
     share, shares = _shares(KeyEnds, group, line, lines, length, key_parts, K_RAGGED, SUMMED, PORTION)
-    start, stride, length = _side(Query, group, line, lines)
+    start, stride, length = side_of(Query, group, line, lines)
     first, _ = _portions(QueryEnds, group, line, lines, length, query_parts, Q_RAGGED, PORTION)
     here = (number - first) * PORTION
     for step in range(here, tl.minimum(here + PORTION, length), ROWS):
         place = step + tl.arange(0, ROWS)
         live = place < length
-        query = _tokens(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
+        query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
         total = tl.zeros((ROWS,), tl.float32)
         out = tl.zeros((ROWS, VALUES), tl.float32)
         for begin in range(0, width, FEATURES):
@@ -183,7 +183,9 @@ def forward(
             out += tl.dot(q, tl.trans(memory), input_precision=PRECISION)
             total += tl.sum(q * mass[None, :], 1)
         total = tl.maximum(total, TINY)
-        _put(Out, query, live, head, heads, value_width, out / total[:, None], VALUES)
+        put_rows(
+            Out, query, live, head, heads * value_width, value_width, value_width, out / total[:, None], VALUES
+        )  # fmt: skip
         lse = tl.where(shares > 0, tl.log(total), float("-inf"))
         tl.store(Lse + query * heads + head, lse, mask=live)
 
@@ -202,9 +204,9 @@ def backward_queries(
     line = _line(QueryEnds, group, number, lines, query_parts, Q_RAGGED)
     if line >= lines:
         return
-    _, _, length = _side(Key, group, line, lines)
+    _, _, length = side_of(Key, group, line, lines)
     share, shares = _shares(KeyEnds, group, line, lines, length, key_parts, K_RAGGED, SUMMED, PORTION)
-    start, stride, length = _side(Query, group, line, lines)
+    start, stride, length = side_of(Query, group, line, lines)
     first, _ = _portions(QueryEnds, group, line, lines, length, query_parts, Q_RAGGED, PORTION)
     here = (number - first) * PORTION
     if here >= length:
@@ -215,10 +217,10 @@ def backward_queries(
     for step in range(here, tl.minimum(here + PORTION, length), ROWS):
         place = step + tl.arange(0, ROWS)
         live = place < length
-        query = _tokens(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
+        query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
         q = _features(Q, query, live, head, q_token, q_head, begin, width, FEATURES)
-        grad = _rows(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES).to(tl.float32)
-        out = _rows(Out, query, live, head, heads * value_width, value_width, value_width, VALUES).to(tl.float32)
+        grad = rows_of(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES).to(tl.float32)
+        out = rows_of(Out, query, live, head, heads * value_width, value_width, value_width, VALUES).to(tl.float32)
         lse = tl.load(Lse + query * heads + head, mask=live, other=float("-inf"))
         # one over φ(q)·z, and no gradient where there are no keys
         inverse = tl.where(lse == float("-inf"), 0.0, tl.exp(-lse))
@@ -248,16 +250,16 @@ def backward_keys(
     line = _line(KeyEnds, group, number, lines, key_parts, K_RAGGED)
     if line >= lines:
         return
-    _, _, length = _side(Query, group, line, lines)
+    _, _, length = side_of(Query, group, line, lines)
     share, shares = _shares(QueryEnds, group, line, lines, length, query_parts, Q_RAGGED, SUMMED, PORTION)
-    start, stride, length = _side(Key, group, line, lines)
+    start, stride, length = side_of(Key, group, line, lines)
     first, _ = _portions(KeyEnds, group, line, lines, length, key_parts, K_RAGGED, PORTION)
     here = (number - first) * PORTION
     for step in range(here, tl.minimum(here + PORTION, length), ROWS):
         place = step + tl.arange(0, ROWS)
         there = place < length
-        key = _tokens(start, stride, place, there, KeyOrder, group, keys, K_ORDER)
-        v = _rows(V, key, there, head, v_token, v_head, value_width, VALUES).to(tl.float32)
+        key = tokens_of(start, stride, place, there, KeyOrder, group, keys, K_ORDER)
+        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES).to(tl.float32)
         grad_v = tl.zeros((ROWS, VALUES), tl.float32)
         for begin in range(0, width, FEATURES):
             k = _features(K, key, there, head, k_token, k_head, begin, width, FEATURES)
@@ -265,4 +267,4 @@ def backward_keys(
             grad_k = tl.dot(v, memory, input_precision=PRECISION) + mass[None, :]
             _put_features(GradK, key, there, head, heads, begin, width, grad_k, FEATURES)
             grad_v += tl.dot(k, tl.trans(memory), input_precision=PRECISION)
-        _put(GradV, key, there, head, heads, value_width, grad_v, VALUES)
+        put_rows(GradV, key, there, head, heads * value_width, value_width, value_width, grad_v, VALUES)

@@ -15,6 +15,8 @@ from tuplet.patterns.fused import FusedLines, FusedRows
 
 TILE, SMALL_TILE = 64, 32
 """Queries, and keys, of a tile of a long line, and of lines that are mostly short."""
+STEP, TILE_NUMBERS, PROGRAMS = 2, 512, 256
+"""Keys that a row looks at together; numbers of a tile of queries, at most; programs that there should be at least."""
 FEW_TYPES = 8
 """So many types are told apart by comparison rather than by looking a number up for each pair."""
 
@@ -31,7 +33,7 @@ def forward(
         rows, sizes = _row_sizes(q, v)
         grid = (-(-q.shape[0] // rows),)
         if grid[0]:
-            row_kernels.forward[grid](
+            row_kernels.forward_rows[grid](
                 q, k, v, out, lse, table, structure.begin, structure.end, structure.col, structure.type,
                 structure.node, structure.stride, q.shape[0], structure.groups, q.shape[1], q.shape[2], v.shape[2], rule.scale,
                 *_strides(q, k, v), **_choices(rule), TYPED=structure.type.numel() > 0,
@@ -43,7 +45,10 @@ def forward(
     # a token in no line gets no message
     out = q.new_zeros(q.shape[0], q.shape[1], v.shape[2])
     lse = torch.full(q.shape[:2], -torch.inf, dtype=torch.float32, device=q.device)
-    sizes = _line_sizes(q, v, structure, SMALL_TILE if max(structure.longest) <= TILE else TILE)
+    short = max(structure.longest) <= TILE
+    sizes = _line_sizes(q, v, structure, SMALL_TILE if short else TILE)
+    if short:
+        sizes["ROWS"] = 16
     tiles = -(-structure.longest[0] // sizes["ROWS"])
     if not structure.lines or not min(structure.longest):
         return out, lse
@@ -55,7 +60,7 @@ def forward(
     line_kernels.forward[structure.lines * tiles, q.shape[1], splits](
         q, k, v, outs, lses, table, *_line_tensors(structure), structure.lines, tiles, splits, structure.groups,
         q.shape[1], q.shape[0], k.shape[0], q.shape[2], v.shape[2], rule.scale, *_strides(q, k, v), **_choices(rule),
-        **_line_choices(structure, q, len(table)), **sizes, num_warps=_warps(sizes),
+        **_line_choices(structure, q, len(table)), **sizes, num_warps=1 if short else _warps(sizes), num_stages=1 if short else 3,
     )  # fmt: skip
     if splits > 1:
         line_kernels.merge[(q.shape[0] * q.shape[1],)](
@@ -83,8 +88,12 @@ def backward(
     lse: Tensor,
     structure: FusedLines | FusedRows,
     rule: Rule,
+    into: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and the relation table; no two programs write the same number, so runs repeat bit by bit."""
+    """Gradients of q, k, v and the relation table; no two programs write the same number, so runs repeat bit by bit.
+
+    ``into``: where those of q, k and v are to stand, (T, h, c) with the heads of a token one after another; zeros, for lines.
+    """
     q, k, v, grad_out = (_dense(x) for x in (q, k, v, grad_out))
     grad_out = grad_out.contiguous()
     shifted = grad_lse is not None
@@ -93,23 +102,24 @@ def backward(
     fused_table = table.float().contiguous()
     many = {"TYPES": power(types, 1)}
     if isinstance(structure, FusedRows):
-        grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
+        grads = into or tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
         rows, sizes = _row_sizes(q, v)
         programs = -(-max(q.shape[0], k.shape[0]) // rows)
-        partial = q.new_zeros(programs if rule.relation != "none" else 0, heads, types, dtype=torch.float32)
+        partial = q.new_empty(programs if rule.relation != "none" else 0, heads, types, dtype=torch.float32)
         if programs:
-            row_kernels.backward[(programs,)](
+            row_kernels.backward_rows[programs, 2](
                 q, k, v, out, grad_out, lse, grad_lse, *grads, partial, fused_table, structure.begin, structure.end,
                 structure.col, structure.type, structure.back_begin, structure.back_end, structure.back_col,
                 structure.back_type, structure.node, structure.stride, q.shape[0], k.shape[0], structure.groups, heads,
-                q.shape[2], v.shape[2], types, rule.scale, *_strides(q, k, v), **_choices(rule), TYPED=structure.type.numel() > 0,
-                WALK=structure.node.numel() > 0, SHIFTED=shifted, **sizes, **many,
+                q.shape[2], v.shape[2], types, rule.scale, *_strides(q, k, v), *(grad.stride(0) for grad in grads),
+                **_choices(rule), TYPED=structure.type.numel() > 0, WALK=structure.node.numel() > 0, SHIFTED=shifted, **sizes,
+                **many,
             )  # fmt: skip
         return grads[0], grads[1], grads[2], _table_gradient(partial, table)
     if factorised.suits(structure, rule):
         shift = grad_lse if shifted else None
         return *factorised.backward(grad_out, shift, q, k, v, out, lse, structure), torch.zeros_like(table)
-    grads = [torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
+    grads = into or tuple(torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
     given = (q, k, v, out, grad_out, lse, grad_lse)
     shapes = (structure.groups, heads, q.shape[0], k.shape[0], q.shape[2], v.shape[2])
     options: dict[str, Any] = {**_choices(rule), **_line_choices(structure, q, types), "SHIFTED": shifted}
@@ -124,7 +134,8 @@ def backward(
             if max(structure.longest) >= shortest:
                 line_kernels.backward_line[structure.lines, heads](
                     *given, *grads, partial, *tensors, structure.lines, *shapes, types, shortest, rule.scale,
-                    *_strides(q, k, v), **options, **sizes, **many, num_warps=_warps(sizes),
+                    *_strides(q, k, v), *(grad.stride(0) for grad in grads), **options, **sizes, **many,
+                    num_warps=_warps(sizes),
                 )  # fmt: skip
         return grads[0], grads[1], grads[2], _table_gradient(partial, table)
     sizes = _line_sizes(q, v, structure, TILE)
@@ -135,19 +146,21 @@ def backward(
     programs = structure.lines * query_tiles
     partial = q.new_zeros(programs * query_splits if related else 0, heads, types, dtype=torch.float32)
     grad_q, grad_k, grad_v = (
-        grad if splits == 1 else grad.new_zeros(splits, *grad.shape, dtype=torch.float32)
+        grad[None] if splits == 1 else grad.new_zeros(splits, *grad.shape, dtype=torch.float32)
         for grad, splits in zip(grads, (query_splits, key_splits, key_splits), strict=True)
     )
     line_kernels.backward_queries[programs, heads, query_splits](
         *given, grad_q, partial, *tensors, structure.lines, query_tiles, query_splits, *shapes, types, rule.scale,
-        *_strides(q, k, v), **options, **many,
+        *_strides(q, k, v), grad_q.stride(1), **options, **many,
     )  # fmt: skip
     line_kernels.backward_keys[structure.lines * key_tiles, heads, key_splits](
         *given, grad_k, grad_v, *tensors, structure.lines, key_tiles, key_splits, *shapes, rule.scale,
-        *_strides(q, k, v), **options,
+        *_strides(q, k, v), grad_k.stride(1), grad_v.stride(1), **options,
     )  # fmt: skip
-    summed = [grad if grad.dim() == 3 else grad.sum(0).to(q.dtype) for grad in (grad_q, grad_k, grad_v)]
-    return summed[0], summed[1], summed[2], _table_gradient(partial, table)
+    for grad, shares in zip(grads, (grad_q, grad_k, grad_v), strict=True):
+        if len(shares) > 1:
+            grad.copy_(shares.sum(0))
+    return grads[0], grads[1], grads[2], _table_gradient(partial, table)
 
 
 def _dense(x: Tensor) -> Tensor:
@@ -164,10 +177,10 @@ def _choices(rule: Rule) -> dict[str, Any]:
 
 
 def _row_sizes(q: Tensor, v: Tensor) -> tuple[int, dict[str, int]]:
-    """Tokens of a tile, and the sizes that a kernel is compiled for: about 1024 numbers a tile and tensor."""
+    """Tokens of a tile, fewer where there are few, and the sizes that a kernel is compiled for."""
     heads, width, values = power(q.shape[1], 1), power(q.shape[2], 1), power(v.shape[2], 1)
-    rows = max(1, min(64, 1024 // (heads * max(width, values))))
-    return rows, {"ROWS": rows, "HEADS": heads, "WIDTH": width, "VALUES": values}
+    rows = max(1, min(64, TILE_NUMBERS // (heads * max(width, values)), power(len(q) // PROGRAMS, 1)))
+    return rows, {"ROWS": rows, "HEADS": heads, "STEP": STEP, "WIDTH": width, "VALUES": values}
 
 
 def _line_sizes(q: Tensor, v: Tensor, lines: FusedLines, tile: int) -> dict[str, int]:

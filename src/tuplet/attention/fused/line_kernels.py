@@ -40,14 +40,14 @@ __all__ = [
 
 
 @triton.jit
-def _side(Side, group, line, lines):
+def side_of(Side, group, line, lines):
     """Start, stride and length of one side of a line."""
     at = Side + group * 3 * lines + line
     return tl.load(at), tl.load(at + lines), tl.load(at + 2 * lines)
 
 
 @triton.jit
-def _tokens(start, stride, place, exists, Order, group, tokens, ORDERED: tl.constexpr):
+def tokens_of(start, stride, place, exists, Order, group, tokens, ORDERED: tl.constexpr):
     """The tokens at some places of a line."""
     token = start + place * stride
     if ORDERED:
@@ -56,7 +56,7 @@ def _tokens(start, stride, place, exists, Order, group, tokens, ORDERED: tl.cons
 
 
 @triton.jit
-def _rows(X, token, exists, head, token_stride, head_stride, width, WIDTH: tl.constexpr):
+def rows_of(X, token, exists, head, token_stride, head_stride, width, WIDTH: tl.constexpr):
     """(tokens, WIDTH) vectors of one head; zero where a token does not exist."""
     column = tl.arange(0, WIDTH)
     at = X + token[:, None] * token_stride + head * head_stride + column[None, :]
@@ -64,10 +64,10 @@ def _rows(X, token, exists, head, token_stride, head_stride, width, WIDTH: tl.co
 
 
 @triton.jit
-def _put(X, token, exists, head, heads, width, values, WIDTH: tl.constexpr):
-    """Write (tokens, WIDTH) vectors of one head into a contiguous (T, heads, width)."""
+def put_rows(X, token, exists, head, token_stride, head_stride, width, values, WIDTH: tl.constexpr):
+    """Write (tokens, WIDTH) vectors of one head."""
     column = tl.arange(0, WIDTH)
-    at = X + (token[:, None] * heads + head) * width + column[None, :]
+    at = X + token[:, None] * token_stride + head * head_stride + column[None, :]
     tl.store(at, values.to(X.dtype.element_ty), mask=exists[:, None] & (column < width)[None, :])
 
 
@@ -119,23 +119,23 @@ def forward(
     line, tile, head = tl.program_id(0) // tiles, tl.program_id(0) % tiles, tl.program_id(1)
     split = tl.program_id(2)
     group = head % groups
-    start, stride, length = _side(Query, group, line, lines)
+    start, stride, length = side_of(Query, group, line, lines)
     if tile * ROWS >= length:
         return
     place = tile * ROWS + tl.arange(0, ROWS)
     live = place < length
-    query = _tokens(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
-    q = _rows(Q, query, live, head, q_token, q_head, width, WIDTH)
-    start, stride, length = _side(Key, group, line, lines)
+    query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
+    q = rows_of(Q, query, live, head, q_token, q_head, width, WIDTH)
+    start, stride, length = side_of(Key, group, line, lines)
     largest = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     out = tl.zeros((ROWS, VALUES), tl.float32)
     for first in range(split * COLUMNS, length, splits * COLUMNS):
         key_place = first + tl.arange(0, COLUMNS)
         there = key_place < length
-        key = _tokens(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-        k = _rows(K, key, there, head, k_token, k_head, width, WIDTH)
-        v = _rows(V, key, there, head, v_token, v_head, value_width, VALUES)
+        key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
+        k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH)
+        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES)
         exists = live[:, None] & there[None, :]
         if SKIP:
             exists = exists & (query[:, None] != key[None, :])
@@ -165,7 +165,8 @@ def forward(
     if KERNEL != RELU:
         out = out / tl.maximum(total, TINY)[:, None]
         lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
-    _put(Out + split * queries * heads * value_width, query, live, head, heads, value_width, out, VALUES)
+    at = Out + split * queries * heads * value_width
+    put_rows(at, query, live, head, heads * value_width, value_width, value_width, out, VALUES)
     tl.store(Lse + (split * queries + query) * heads + head, lse, mask=live)
 
 
@@ -203,9 +204,9 @@ def _query_side(
     SHIFTED: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Vectors of some queries, their gradients, log-sum-exps, and the shift of ``gradients``."""
-    q = _rows(Q, query, live, head, q_token, q_head, width, WIDTH)
-    grad = _rows(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES)
-    out = _rows(Out, query, live, head, heads * value_width, value_width, value_width, VALUES)
+    q = rows_of(Q, query, live, head, q_token, q_head, width, WIDTH)
+    grad = rows_of(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES)
+    out = rows_of(Out, query, live, head, heads * value_width, value_width, value_width, VALUES)
     lse = tl.load(Lse + query * heads + head, mask=live, other=0.0)
     lse = tl.where(lse == float("-inf"), 0.0, lse)
     shift = -tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)
@@ -218,7 +219,7 @@ def _query_side(
 def backward_line(
     Q, K, V, Out, GradOut, Lse, GradLse, GradQ, GradK, GradV, Partial, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
     Types, Entry, lines, groups, heads, queries, keys, width, value_width, types, shortest, scale,
-    q_token, q_head, k_token, k_head, v_token, v_head,
+    q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, ENTRY: tl.constexpr, Q_ORDER: tl.constexpr,
     K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, SHIFTED: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, TYPES: tl.constexpr,
@@ -226,15 +227,15 @@ def backward_line(
     """All gradients of a line that fits in one tile, and in no smaller one: everything is read once."""
     line, head = tl.program_id(0), tl.program_id(1)
     group = head % groups
-    _, _, length = _side(Key, group, line, lines)
-    start, stride, queries_here = _side(Query, group, line, lines)
+    _, _, length = side_of(Key, group, line, lines)
+    start, stride, queries_here = side_of(Query, group, line, lines)
     longer = tl.maximum(length, queries_here)
     if (longer < shortest) | (longer > tl.maximum(ROWS, COLUMNS)):
         return
     length = queries_here
     place = tl.arange(0, ROWS)
     live = place < length
-    query = _tokens(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
+    query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
         Q,
         Out,
@@ -253,12 +254,12 @@ def backward_line(
         WIDTH,
         VALUES,
     )
-    start, stride, length = _side(Key, group, line, lines)
+    start, stride, length = side_of(Key, group, line, lines)
     key_place = tl.arange(0, COLUMNS)
     there = key_place < length
-    key = _tokens(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-    k = _rows(K, key, there, head, k_token, k_head, width, WIDTH)
-    v = _rows(V, key, there, head, v_token, v_head, value_width, VALUES)
+    key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
+    k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH)
+    v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES)
     exists = live[:, None] & there[None, :]
     if SKIP:
         exists = exists & (query[:, None] != key[None, :])
@@ -279,18 +280,18 @@ def backward_line(
         tl.store(Partial + (line * heads + head) * types + number, sums, mask=number < types)
     grad_dot = grad_dot.to(q.dtype)
     grad_v = tl.dot(tl.trans(weight.to(v.dtype)), grad, input_precision=PRECISION)
-    _put(GradV, key, there, head, heads, value_width, grad_v, VALUES)
+    put_rows(GradV, key, there, head, gv_token, value_width, value_width, grad_v, VALUES)
     grad_k = tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION)
-    _put(GradK, key, there, head, heads, width, grad_k, WIDTH)
+    put_rows(GradK, key, there, head, gk_token, width, width, grad_k, WIDTH)
     grad_q = tl.dot(grad_dot, k, input_precision=PRECISION)
-    _put(GradQ, query, live, head, heads, width, grad_q, WIDTH)
+    put_rows(GradQ, query, live, head, gq_token, width, width, grad_q, WIDTH)
 
 
 @triton.jit
 def backward_queries(
     Q, K, V, Out, GradOut, Lse, GradLse, GradQ, Partial, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
     Types, Entry, lines, tiles, splits, groups, heads, queries, keys, width, value_width, types, scale,
-    q_token, q_head, k_token, k_head, v_token, v_head,
+    q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, ENTRY: tl.constexpr, Q_ORDER: tl.constexpr,
     K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, SHIFTED: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, TYPES: tl.constexpr,
@@ -299,10 +300,10 @@ def backward_queries(
     line, tile, head = tl.program_id(0) // tiles, tl.program_id(0) % tiles, tl.program_id(1)
     split = tl.program_id(2)
     group = head % groups
-    start, stride, length = _side(Query, group, line, lines)
+    start, stride, length = side_of(Query, group, line, lines)
     place = tile * ROWS + tl.arange(0, ROWS)
     live = place < length
-    query = _tokens(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
+    query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
         Q,
         Out,
@@ -321,7 +322,7 @@ def backward_queries(
         WIDTH,
         VALUES,
     )
-    start, stride, keys_here = _side(Key, group, line, lines)
+    start, stride, keys_here = side_of(Key, group, line, lines)
     if tile * ROWS >= length:
         keys_here = keys_here * 0
     grad_q = tl.zeros((ROWS, WIDTH), tl.float32)
@@ -329,9 +330,9 @@ def backward_queries(
     for first in range(split * COLUMNS, keys_here, splits * COLUMNS):
         key_place = first + tl.arange(0, COLUMNS)
         there = key_place < keys_here
-        key = _tokens(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-        k = _rows(K, key, there, head, k_token, k_head, width, WIDTH)
-        v = _rows(V, key, there, head, v_token, v_head, value_width, VALUES)
+        key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
+        k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH)
+        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES)
         exists = live[:, None] & there[None, :]
         if SKIP:
             exists = exists & (query[:, None] != key[None, :])
@@ -356,14 +357,14 @@ def backward_queries(
             sums,
             mask=number < types,
         )
-    _put(GradQ + split * queries * heads * width, query, live, head, heads, width, grad_q, WIDTH)
+    put_rows(GradQ + split * queries * gq_token, query, live, head, gq_token, width, width, grad_q, WIDTH)
 
 
 @triton.jit
 def backward_keys(
     Q, K, V, Out, GradOut, Lse, GradLse, GradK, GradV, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
     Types, Entry, lines, tiles, splits, groups, heads, queries, keys, width, value_width, scale,
-    q_token, q_head, k_token, k_head, v_token, v_head,
+    q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, ENTRY: tl.constexpr, Q_ORDER: tl.constexpr,
     K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, SHIFTED: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
@@ -372,21 +373,21 @@ def backward_keys(
     line, tile, head = tl.program_id(0) // tiles, tl.program_id(0) % tiles, tl.program_id(1)
     split = tl.program_id(2)
     group = head % groups
-    start, stride, length = _side(Key, group, line, lines)
+    start, stride, length = side_of(Key, group, line, lines)
     if tile * COLUMNS >= length:
         return
     key_place = tile * COLUMNS + tl.arange(0, COLUMNS)
     there = key_place < length
-    key = _tokens(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-    k = _rows(K, key, there, head, k_token, k_head, width, WIDTH)
-    v = _rows(V, key, there, head, v_token, v_head, value_width, VALUES)
-    start, stride, length = _side(Query, group, line, lines)
+    key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
+    k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH)
+    v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES)
+    start, stride, length = side_of(Query, group, line, lines)
     grad_k = tl.zeros((COLUMNS, WIDTH), tl.float32)
     grad_v = tl.zeros((COLUMNS, VALUES), tl.float32)
     for first in range(split * ROWS, length, splits * ROWS):
         place = first + tl.arange(0, ROWS)
         live = place < length
-        query = _tokens(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
+        query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
         q, grad, lse, shift = _query_side(
             Q,
             Out,
@@ -421,5 +422,7 @@ def backward_keys(
         )
         grad_v += tl.dot(tl.trans(weight.to(v.dtype)), grad, input_precision=PRECISION)
         grad_k += tl.dot(tl.trans(grad_dot.to(q.dtype)), q, input_precision=PRECISION)
-    _put(GradK + split * keys * heads * width, key, there, head, heads, width, grad_k, WIDTH)
-    _put(GradV + split * keys * heads * value_width, key, there, head, heads, value_width, grad_v, VALUES)
+    put_rows(GradK + split * keys * gk_token, key, there, head, gk_token, width, width, grad_k, WIDTH)
+    put_rows(
+        GradV + split * keys * gv_token, key, there, head, gv_token, value_width, value_width, grad_v, VALUES
+    )  # fmt: skip

@@ -70,7 +70,7 @@ class GraphormerLayer(nn.Module):
             q, k, v = take(projected, stack.nodes).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
             message = F.scaled_dot_product_attention(q, k, v, attn_mask=numbers.to(q.dtype))  # (B, h, m, c)
             messages.append(message.transpose(1, 2).flatten(2))
-        return self.stream.leave(x, self.output(lay_down(messages, pairs.node_places))), bias
+        return self.stream.leave(x, lay_down(messages, pairs.node_places), self.output), bias
 
     def weights(self, x: Tensor, bias: list[Tensor], prepared: PreparedGraphs) -> tuple[Tensor, Tensor, Tensor]:
         """The node that looks, the one looked at, and the weight (Σ n², h)."""

@@ -1,0 +1,113 @@
+"""Tokens and virtual tokens of a graph that see each other, by fused kernels: two launches forward, two backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tuplet.attention.fused import exchange_kernels, line_kernels
+from tuplet.attention.fused.arithmetic import KERNELS, RELATIONS
+from tuplet.attention.weights import Rule
+from tuplet.kernels.sizes import power
+from tuplet.patterns.fused import FusedLines
+
+NUMBERS, PROGRAMS = 2048, 1024
+"""Numbers of a tile of virtual tokens, for all pairs of a program; programs that there should be about."""
+WARPS = 4
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What tokens and virtual tokens of a graph exchange.
+
+    Args:
+        lines: tokens as queries, virtual tokens as keys.
+        rule: kernel, scale, and where one softmax spans tokens and virtual tokens the relation of their pairs.
+        joint: whether one does.
+        upward: whether virtual tokens see tokens.
+    """
+
+    lines: FusedLines
+    rule: Rule
+    joint: bool
+    upward: bool
+
+    def forward(
+        self, real: Tensor, unreal: Tensor, table: Tensor, base: Tensor | None, before: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(T, h, c) what tokens see, with ``base``; (V, h, c) what virtual tokens see; log-sum-exps of both.
+
+        Args:
+            real: (T, 3, h, c) queries, keys and values of tokens; (T, 1, h, c) queries where nothing else is asked for.
+            unreal: (V, 3, h, c) those of virtual tokens, the same number for each graph.
+            table: (1, h) the relation's numbers.
+            base: (T, h, c) what tokens saw of each other; None if nothing.
+            before: (T, h) log-sum-exps of that.
+        """
+        tokens, _, heads, width = real.shape
+        tiles = self._tiles(unreal)
+        seen = len(unreal) if self.upward else 0
+        joint = self.joint and base is not None and self.rule.normalised
+        out = real.new_empty(tokens, heads, width)
+        lse = before.new_empty(tokens if joint else 0, heads)
+        outs = before.new_empty(tiles, seen, heads, width)
+        lses = before.new_empty(tiles, seen, heads)
+        exchange_kernels.exchange[(self.lines.lines * tiles,)](
+            real, unreal, table, out if base is None else base, before, out, lse, outs, lses, *self._given(real, unreal),
+            ADD=base is not None, **self._choices(unreal, joint),
+        )  # fmt: skip
+        up, up_lse = real.new_empty(seen, heads, width), lses.new_empty(seen, heads)
+        if seen:
+            line_kernels.merge[(seen * heads,)](
+                outs, lses, up, up_lse, seen, heads, width, tiles, KERNEL=KERNELS[self.rule.kernel].value,
+                SPLITS=power(tiles, 1), VALUES=power(width, 16), num_warps=1,
+            )  # fmt: skip
+        return out, up, lse, up_lse
+
+    def backward(
+        self, grad: Tensor, grad_up: Tensor, real: Tensor, unreal: Tensor, table: Tensor, out: Tensor, lse: Tensor, up: Tensor,
+        up_lse: Tensor, into: Tensor, add: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """(V, 3, h, c) gradients of ``unreal`` and (1, h) of ``table``; those of ``real`` are written ``into`` a tensor of its
+        shape, or added."""
+        tiles, joint = self._tiles(unreal), self.joint and add and self.rule.normalised
+        share = up_lse.new_empty(tiles, *unreal.shape)
+        programs = self.lines.lines * tiles
+        related = self.rule.relation != "none"
+        entries = up_lse.new_empty(programs if related else 0, unreal.shape[2])
+        exchange_kernels.exchange_gradient[(programs,)](
+            real, unreal, table, out, lse, grad, up, grad_up, up_lse, into, share, entries, *self._given(real, unreal),
+            ADD=add, **self._choices(unreal, joint),
+        )  # fmt: skip
+        return share.sum(0).to(unreal.dtype), entries.sum(0, keepdim=True) if related else torch.zeros_like(table)
+
+    def _sizes(self, unreal: Tensor) -> dict[str, int]:
+        virtual, (_, _, heads, width) = len(unreal) // max(1, self.lines.lines), unreal.shape
+        heads, virtual, width = power(heads, 1), power(virtual, 1), power(width, 1)
+        rows = max(1, min(16, NUMBERS // (heads * virtual * width)))
+        return {"ROWS": rows, "HEADS": heads, "VIRTUAL": virtual, "WIDTH": width}
+
+    def _tiles(self, unreal: Tensor) -> int:
+        """Programs that share the tokens of a graph."""
+        most = max(1, PROGRAMS // max(1, self.lines.lines))
+        return max(1, min(most, 64, -(-self.lines.longest[0] // self._sizes(unreal)["ROWS"])))
+
+    def _given(self, real: Tensor, unreal: Tensor) -> tuple[Any, ...]:
+        _, parts, heads, width = real.shape
+        virtual = len(unreal) // max(1, self.lines.lines)
+        sizes = (self.lines.lines, self._tiles(unreal), virtual, heads, width, self.rule.scale)
+        return self.lines.query, self.lines.query_order, *sizes, parts * heads * width, 3 * heads * width
+
+    def _choices(self, unreal: Tensor, joint: bool) -> dict[str, Any]:
+        return {
+            "KERNEL": KERNELS[self.rule.kernel].value,
+            "RELATION": RELATIONS[self.rule.relation].value,
+            "JOINT": joint,
+            "UPWARD": self.upward,
+            "ORDERED": self.lines.query_order.numel() > 0,
+            **self._sizes(unreal),
+            "num_warps": WARPS,
+        }

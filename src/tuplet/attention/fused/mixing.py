@@ -1,0 +1,168 @@
+"""A layer's whole attention as one operator: tokens over a pattern, and tokens and virtual tokens over each other.
+
+Queries, keys and values come side by side as one projection makes them, and so do their gradients: nothing is taken apart,
+stacked or added up on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tuplet.attention.fused import exchange, launch
+from tuplet.attention.weights import Rule
+from tuplet.patterns import Fused, FusedLines, FusedRows, unpack_fused
+
+
+@torch.library.custom_op("tuplet::mix", mutates_args=())
+def _mix(
+    real: Tensor, other: Tensor | None, unreal: Tensor | None, table: Tensor, virtual_table: Tensor, pattern: Sequence[Tensor],
+    virtual: Sequence[Tensor], pattern_numbers: Sequence[int], virtual_numbers: Sequence[int], upward: bool, joint: bool,
+    kernel: str, relation: str, scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Messages of tokens and of virtual tokens; what tokens saw of the pattern, where that is not all and is needed again; and
+    log-sum-exps of both."""
+    heads, width = real.shape[2:]
+    seen, lse = None, real.new_empty(0, heads, dtype=torch.float32)
+    if pattern:
+        structure = unpack_fused(list(pattern), list(pattern_numbers))
+        seen, lse = launch.forward(*_parts(real, other), table, structure, Rule(kernel, relation, scale))
+    if unreal is None:
+        assert seen is not None
+        return seen, real.new_empty(0, heads, width), real.new_empty(0), lse, lse.new_empty(0)
+    exchanged = _exchange(virtual, virtual_numbers, Rule(kernel, relation, scale), joint, upward)
+    message, up, both, up_lse = exchanged.forward(real, unreal, virtual_table, seen, lse)
+    if len(both):  # one softmax: its log-sum-exp and message are all that the way back needs
+        return message, up, real.new_empty(0), both, up_lse
+    return message, up, real.new_empty(0) if seen is None else seen, lse, up_lse
+
+
+@_mix.register_fake
+def _(
+    real: Tensor, other: Any, unreal: Tensor | None, table: Tensor, virtual_table: Tensor, pattern: Sequence[Tensor],
+    virtual: Any, pattern_numbers: Any, virtual_numbers: Any, upward: bool, joint: bool, kernel: str, *_rule: Any,
+) -> Any:  # fmt: skip
+    tokens, _, heads, width = real.shape
+    up = 0 if unreal is None or not upward else len(unreal)
+    keeps = bool(pattern) and unreal is not None and not (joint and kernel != "relu")
+    seen = real.new_empty(tokens, heads, width) if keeps else real.new_empty(0)
+    lse = real.new_empty(tokens if pattern else 0, heads, dtype=torch.float32)
+    up_lse = lse.new_empty(0) if unreal is None else lse.new_empty(up, heads)
+    return real.new_empty(tokens, heads, width), real.new_empty(up, heads, width), seen, lse, up_lse
+
+
+@torch.library.custom_op("tuplet::mix_backward", mutates_args=())
+def _gradient(
+    grad: Tensor, grad_up: Tensor | None, real: Tensor, other: Tensor | None, unreal: Tensor | None, table: Tensor,
+    virtual_table: Tensor, message: Tensor, up: Tensor, seen: Tensor, lse: Tensor, up_lse: Tensor,
+    pattern: Sequence[Tensor], virtual: Sequence[Tensor], pattern_numbers: Sequence[int], virtual_numbers: Sequence[int],
+    joint: bool, kernel: str, relation: str, scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    grad = grad.contiguous()
+    rule = Rule(kernel, relation, scale)
+    structure = unpack_fused(list(pattern), list(pattern_numbers)) if pattern else None
+    upward = grad_up is not None
+    # lines leave padding alone; without a pattern keys and values are read by virtual tokens, if at all
+    covered = isinstance(structure, FusedRows) or (structure is None and (upward or real.shape[1] == 1))
+    make = torch.empty_like if covered else torch.zeros_like
+    grad_real, grad_other = make(real), real.new_empty(0) if other is None else make(other)
+    grad_unreal, grad_virtual_table, grad_table = (
+        real.new_empty(0),
+        torch.zeros_like(virtual_table),
+        torch.zeros_like(table),
+    )
+    if structure is not None:
+        into = _parts(grad_real, None if other is None else grad_other)
+        out = seen if seen.numel() else message
+        *_, grad_table = launch.backward(grad, None, *_parts(real, other), table, out, lse, structure, rule, into)
+    if unreal is not None:
+        exchanged = _exchange(virtual, virtual_numbers, rule, joint, upward)
+        grad_unreal, grad_virtual_table = exchanged.backward(
+            grad, grad if grad_up is None else grad_up.contiguous(), real, unreal, virtual_table, message, lse, up, up_lse,
+            grad_real, structure is not None,
+        )  # fmt: skip
+    return grad_real, grad_other, grad_unreal, grad_table, grad_virtual_table
+
+
+@_gradient.register_fake
+def _(
+    grad: Tensor, grad_up: Any, real: Tensor, other: Any, unreal: Any, table: Tensor, virtual_table: Tensor, *_: Any
+) -> Any:  # fmt: skip
+    made = (real.new_empty(0) if x is None else torch.empty_like(x) for x in (other, unreal))
+    return torch.empty_like(real), *made, torch.empty_like(table), torch.empty_like(virtual_table)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    *tensors, pattern, virtual, pattern_numbers, virtual_numbers, _, joint, kernel, relation, scale = inputs
+    ctx.save_for_backward(*tensors, *output, *pattern, *virtual)
+    ctx.counts, ctx.settings = (
+        (len(pattern), len(virtual)),
+        (pattern_numbers, virtual_numbers, joint, kernel, relation, scale),
+    )
+
+
+def _backward(ctx: Any, grad: Tensor | None, grad_up: Tensor | None, *_: Any) -> tuple[Any, ...]:
+    tensors, rest = ctx.saved_tensors[:10], ctx.saved_tensors[10:]
+    structures = list(rest[: ctx.counts[0]]), list(rest[ctx.counts[0] :])
+    grad = torch.zeros_like(tensors[5]) if grad is None else grad
+    found = _gradient(grad, grad_up, *tensors, *structures, *ctx.settings)
+    given = [None if x is None else gradient for x, gradient in zip(tensors[:5], found, strict=True)]
+    nothing = [[None] * count for count in ctx.counts]
+    return (*given, *nothing, None, None, None, None, None, None, None)
+
+
+_mix.register_autograd(_backward, setup_context=_setup)
+
+
+def mix(
+    real: Tensor,
+    other: Tensor | None,
+    unreal: Tensor | None,
+    tables: tuple[Tensor | None, Tensor | None],
+    pattern: Fused | None,
+    virtual: FusedLines | None,
+    upward: bool,
+    joint: bool,
+    rule: Rule,
+) -> tuple[Tensor, Tensor]:
+    """(T1, h, c) messages of tokens and (V, h, c) of virtual tokens (none unless ``upward``).
+
+    Args:
+        real: (T1, 3, h, c) queries, keys and values of tokens; (T1, 1, h, c) queries where keys are other tokens, or none.
+        other: (T2, 2, h, c) keys and values of other tokens.
+        unreal: (V, 3, h, c) those of virtual tokens, a few a graph.
+        tables: (types, h) numbers of the relation; (1, h) of that of tokens to virtual tokens.
+        pattern: what tokens see of tokens; all its groups.
+        virtual: tokens as queries, virtual tokens as keys.
+        upward: whether virtual tokens see tokens.
+        joint: whether tokens see tokens and virtual tokens in one softmax; otherwise these have no relation.
+        rule: kernel, relation and scale.
+    """
+    table, virtual_table = (real.new_zeros(1, real.shape[2]) if one is None else one for one in tables)
+    tensors, numbers = ([], [0]) if pattern is None else pattern.pack()
+    lines, more = ([], [0]) if virtual is None else virtual.pack()
+    message, up, *_ = _mix(
+        real, other, unreal, table, virtual_table, tensors, lines, numbers, more, upward, joint, rule.kernel, rule.relation,
+        rule.scale,
+    )  # fmt: skip
+    return message, up
+
+
+def _exchange(
+    virtual: Sequence[Tensor], numbers: Sequence[int], rule: Rule, joint: bool, upward: bool
+) -> exchange.Exchange:  # fmt: skip
+    lines = unpack_fused(list(virtual), list(numbers))
+    assert isinstance(lines, FusedLines)
+    return exchange.Exchange(lines, rule if joint else replace(rule, relation="none"), joint, upward)
+
+
+def _parts(real: Tensor, other: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values."""
+    if other is None:
+        return real[:, 0], real[:, 1], real[:, 2]
+    return real[:, 0], other[:, 0], other[:, 1]

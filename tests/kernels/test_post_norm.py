@@ -1,0 +1,96 @@
+"""The second half of a post-norm layer as one operator, against torch's own modules; in Triton's interpreter without a GPU."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("triton")
+
+from tuplet.kernels.post_norm import post_norm
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def make(width):
+    output = nn.Linear(width, width)
+    norms = nn.BatchNorm1d(width), nn.BatchNorm1d(width, momentum=0.3)
+    maps = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+    modules = nn.ModuleList([output, *norms, *maps]).to(DEVICE)
+    for parameter in modules.parameters():
+        nn.init.normal_(parameter, 0.5 if parameter.dim() == 1 else 0.0, 0.3)
+    return modules
+
+
+def run(modules, x, message, gelu, live):
+    output, first, last, one, two = modules
+    return post_norm(x, message, output, (first, last), (one, two), gelu, live)
+
+
+def plain(modules, x, message, gelu):
+    output, first, last, one, two = modules
+    y = first(x + output(message))
+    return last(y + two((nn.GELU() if gelu else nn.ReLU())(one(y))))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "width", "gelu"), [(77, 24, True), (2, 16, False), (300, 64, False), (9000, 16, True)]
+)
+def test_against_torch(tokens, width, gelu, masked):
+    torch.manual_seed(0)
+    modules = make(width)
+    other = copy.deepcopy(modules).double()
+    x, message = (torch.randn(tokens, width, device=DEVICE) + 1 for _ in range(2))
+    live = torch.ones(tokens, dtype=torch.bool, device=DEVICE)
+    if masked and tokens > 2:
+        live[-5:] = False
+    grad = torch.randn_like(x) * live[:, None]
+    inputs = [[tensor.clone().requires_grad_() for tensor in (x, message)]]
+    inputs.append([tensor[live].double().requires_grad_() for tensor in (x, message)])
+    found = run(modules, *inputs[0], gelu, live if masked else None)
+    expected = plain(other, *inputs[1], gelu)
+    grads = torch.autograd.grad(found, [*inputs[0], *modules.parameters()], grad)
+    wanted = torch.autograd.grad(expected, [*inputs[1], *other.parameters()], grad[live].double())
+    pairs = [(found[live], expected), *((a[live], b) for a, b in zip(grads[:2], wanted[:2], strict=True))]
+    pairs += [*zip(grads[2:], wanted[2:], strict=True), *zip(modules.buffers(), other.buffers(), strict=True)]
+    for a, b in pairs:
+        if a.dtype.is_floating_point:  # the number of batches is not counted
+            torch.testing.assert_close(a.double(), b.double(), rtol=1e-4, atol=1e-4 * max(1.0, float(b.abs().max())))
+    for a in grads[:2]:
+        assert not a[~live].any()
+
+
+def test_biases_before_a_norm_have_no_gradient():
+    torch.manual_seed(0)
+    modules = make(16)
+    x, message = torch.randn(40, 16, device=DEVICE), torch.randn(40, 16, device=DEVICE)
+    run(modules, x, message, True, None).cos().sum().backward()
+    for module in (modules[0], modules[4]):
+        assert not module.bias.grad.any()
+        assert module.weight.grad.abs().max() > 1e-3
+
+
+def test_messages_of_low_precision():
+    """As autocast has them; the interpreter has no products of bfloat16 matrices."""
+    dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float16
+    torch.manual_seed(0)
+    modules = make(32)
+    x, message = torch.randn(100, 32, device=DEVICE), torch.randn(100, 32, device=DEVICE)
+    low = message.to(dtype).requires_grad_()
+    found = run(modules, x, low, True, None)
+    expected = plain(copy.deepcopy(modules), x, message, True)
+    assert found.dtype == torch.float32
+    assert float((found - expected).abs().max()) < 0.1
+    found.sum().backward()
+    assert low.grad.dtype == dtype
+
+
+def test_operator_is_sound():
+    torch.manual_seed(0)
+    output, first, last, one, two = make(16)
+    x, message = (torch.randn(20, 16, device=DEVICE, requires_grad=True) for _ in range(2))
+    weights = (output.weight, first.weight, first.bias, one.weight, one.bias, two.weight, last.weight, last.bias)
+    given = (x, message, *weights, output.bias, two.bias, None, 1e-5, 1e-5, False)
+    torch.library.opcheck(torch.ops.tuplet.post_norm.default, given)
