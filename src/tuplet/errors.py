@@ -36,5 +36,9 @@ class RunError(TupletError, RuntimeError):
     """A run folder, a checkpoint or a saved model that cannot be written or read."""
 
 
+class UnfinishedError(RunError):
+    """A run that its deadline stopped at a checkpoint: nothing is lost, and ``resume`` goes on from there."""
+
+
 class MissingExtraError(TupletError, ImportError):
     """An optional dependency that is not installed."""

@@ -124,8 +124,23 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
     speed.add_argument("--json", action="store_true", help="print JSON instead of a table")
     speed.set_defaults(run=_bench)
 
+    reproducing = verbs.add_parser("reproduce", help="run a table of the paper and show it beside the paper")
+    reproducing.set_defaults(run=_reproduce)
+    if wanted == "reproduce":
+        from tuplet.cli.reproduce import add_reproduce
+
+        add_reproduce(reproducing)
+
+    page = verbs.add_parser("report", help="make tables and a page from the results of reproduce")
+    page.add_argument("tables", nargs="*", metavar="TABLE", help="names of tables; all if none is given")
+    page.add_argument("--results", default="results", help="folder of the results (%(default)s)")
+    page.add_argument(
+        "--out", help="the page; .txt, .md and .csv come beside it (report.html in the folder of the results)"
+    )
+    page.set_defaults(run=_report)
+
     lists = verbs.add_parser("list", help="list what there is")
-    lists.add_argument("what", choices=["models", "datasets", "encodings", "presets", "tests"])
+    lists.add_argument("what", choices=["models", "datasets", "encodings", "presets", "tables", "tests"])
     lists.set_defaults(run=_list)
     return parser
 
@@ -177,6 +192,18 @@ def _predict(arguments: argparse.Namespace) -> int:
     from tuplet.cli.train import run_predict
 
     return run_predict(arguments)
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.reproduce import run_reproduce
+
+    return run_reproduce(arguments)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from tuplet.cli.reproduce import run_report
+
+    return run_report(arguments.tables, arguments.results, arguments.out)
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -50,6 +50,18 @@ def presets() -> str:
     return "\n\n".join([table, "* stands for every other model.", *(fill(note, 120) for note in notes())])
 
 
+def tables() -> str:
+    from tuplet.experiments.jobs import select
+    from tuplet.experiments.table import TABLES, read_table
+
+    rows = []
+    for table in map(read_table, TABLES):
+        columns = ", ".join(column.key for column in table.columns)
+        rows.append((table.key, table.paper, table.title, str(len(table.rows)), str(len(select(table))), columns))
+    header = ("name", "paper", "what", "rows", "jobs", "columns")
+    return f"{align(header, rows, right=(3, 4))}\n\ntuplet reproduce NAME --list shows the jobs."
+
+
 def tests() -> str:
     header = ("name", "colours", "a round sees, beside a token's own colour")
     rows = [
@@ -69,5 +81,6 @@ LISTS: dict[str, Callable[[], str]] = {
     "datasets": datasets,
     "encodings": encodings,
     "presets": presets,
+    "tables": tables,
     "tests": tests,
 }

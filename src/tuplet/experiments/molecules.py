@@ -14,8 +14,12 @@ NODE_TYPES, EDGE_TYPES, MOST_BONDS = 28, 4, 4
 def molecules(count: int, seed: int = 0) -> Task:
     """A regression task on ``count`` random molecules: trees of degree at most 4, with a ring closed for every eighth atom."""
     generator = torch.Generator().manual_seed(seed)
-    graphs = [_molecule(generator) for _ in range(count)]
-    every = torch.arange(count)
+    return noise([_molecule(generator) for _ in range(count)])
+
+
+def noise(graphs: list[Data]) -> Task:
+    """The regression task on random molecules, whose targets are noise."""
+    every = torch.arange(len(graphs))
     split = {"train": every, "val": every[:1], "test": every[:1]}
     return Task(
         "random molecules", graphs, (split,), "graph", "regression", 1, "l1", "mae",
@@ -25,7 +29,11 @@ def molecules(count: int, seed: int = 0) -> Task:
 
 def _molecule(generator: torch.Generator) -> Data:
     size = MEAN + DEVIATION * float(torch.randn((), generator=generator))
-    n = int(min(LARGEST, max(SMALLEST, round(size))))
+    return molecule(int(min(LARGEST, max(SMALLEST, round(size)))), generator)
+
+
+def molecule(n: int, generator: torch.Generator) -> Data:
+    """One random molecule of n >= 2 atoms."""
     bonds: set[tuple[int, int]] = set()
     degree = [0] * n
 

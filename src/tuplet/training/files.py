@@ -119,8 +119,13 @@ def _canonical(facts: Mapping[str, Any]) -> bytes:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for one run; the lock goes with the process, however it ends."""
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold a folder for one run; the lock goes with the process, however it ends.
+
+    Args:
+        folder: which.
+        wait: for another process that holds it, instead of refusing.
+    """
     try:
         import fcntl
     except ImportError:  # no such locks on Windows
@@ -128,7 +133,7 @@ def locked(folder: Path) -> Iterator[None]:
         return
     with open(folder / ".lock", "w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             raise RunError(
                 f"out: expected a folder of its own; another process is training in {str(folder)!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tuplet.errors import RunError
+from tuplet.errors import RunError, UnfinishedError
 from tuplet.training.checkpoint import Checkpoints
 from tuplet.training.parallel import every_row
 from tuplet.training.state import State, random_state, restore_random
@@ -39,15 +40,26 @@ class FolderKeeper(Keeper):
         data: fingerprint of the data; a checkpoint of another data set is refused.
         rank: of this process.
         resume: go on from a checkpoint, if there is one.
+        until: the deadline, as ``time.monotonic`` counts: the first save after it is the last, and ends the run.
     """
 
-    def __init__(self, folder: Path, seconds: float, keep: int, data: str, rank: int, resume: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seconds: float,
+        keep: int,
+        data: str,
+        rank: int,
+        resume: bool,
+        until: float = math.inf,
+    ) -> None:
         self.checkpoints = Checkpoints(folder, keep) if rank == 0 else None
-        self.seconds, self.data, self.resume = seconds, data, resume
+        self.seconds, self.data, self.resume, self.until = seconds, data, resume, until
         self.saved = time.monotonic()
 
     def due(self) -> bool:
-        return time.monotonic() - self.saved >= self.seconds
+        now = time.monotonic()
+        return now - self.saved >= self.seconds or now >= self.until
 
     def save(self, state: State, fabric: Any) -> None:
         random = {kind: every_row(fabric, value) for kind, value in random_state(fabric.device).items()}
@@ -55,6 +67,10 @@ class FolderKeeper(Keeper):
             states = {f"random/{rank}/{kind}": row for kind, rows in random.items() for rank, row in enumerate(rows)}
             self.checkpoints.save(state.tensors() | states, state.facts() | {"data": self.data})
         self.saved = time.monotonic()
+        if fabric.broadcast(self.saved >= self.until) and not state.done:
+            raise UnfinishedError(
+                f"until: the deadline came in epoch {state.epoch + 1}; what is done is in a checkpoint"
+            )
 
     def restore(self, state: State, fabric: Any) -> None:
         found = self.checkpoints.load() if self.checkpoints is not None and self.resume else None

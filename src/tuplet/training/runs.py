@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 OPTIONS, METRICS, CURVES, SUMMARY = "config.yaml", "metrics.csv", "curves.png", "summary.json"
 SKIPPED = "skipped.csv"
-MODEL, RESULT = "model", "result.json"
+MODEL, RESULT, CHECKPOINTS = "model", "result.json", "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Plan:
         resume: whether to go on from what is there.
         show: whether to print how far a run is.
         source: how the task was loaded, kept with the model.
+        until: when to stop, as ``time.monotonic`` counts.
     """
 
     options: TrainOptions
@@ -59,6 +61,7 @@ class Plan:
     resume: bool = False
     show: bool = True
     source: Mapping[str, Any] = field(default_factory=dict)
+    until: float = math.inf
 
     def place(self, seed: int, fold: int) -> Path | None:
         """The folder of one seed on one split: checkpoints, TensorBoard's events, model, result."""
@@ -74,6 +77,7 @@ def train(
     show: bool = True,
     source: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
+    until: float = math.inf,
 ) -> Summary:
     """Train, evaluate and save: one run for each seed and split of the options.
 
@@ -89,6 +93,8 @@ def train(
         show: print how far the run is.
         source: how the task can be loaded again; kept in the model's ``config.json``.
         root: where prepared data are kept, as for ``tuplet.datasets.load``.
+        until: a deadline, as ``time.monotonic`` counts: a run in a folder that has not ended by then saves a checkpoint and raises
+            ``UnfinishedError``.
     """
     fabric_library()
     for module in ("torchmetrics", "safetensors", "yaml"):
@@ -102,7 +108,7 @@ def train(
             model = make_model(task, options, folds[0])
         fabric = make_fabric(options)
         task = narrowed(task, folds)
-        plan = Plan(options, folds, fingerprint(task), folder, resume, show, source or {})
+        plan = Plan(options, folds, fingerprint(task), folder, resume, show, source or {}, until)
         if folder is not None and first:  # from here on the folder is taken
             write(folder / OPTIONS, to_yaml(options).encode())
             if task.skipped:
@@ -246,7 +252,13 @@ def _keeper_and_log(
     if plan.root is None or place is None:
         return Keeper(), None
     keeper = FolderKeeper(
-        place / "checkpoints", options.checkpoint_seconds, options.keep, plan.data, fabric.global_rank, plan.resume
+        place / CHECKPOINTS,
+        options.checkpoint_seconds,
+        options.keep,
+        plan.data,
+        fabric.global_rank,
+        plan.resume,
+        plan.until,
     )
     events = place / "events" if options.tensorboard else None
     return keeper, Log(plan.root / METRICS, finished, seed, fold, events) if fabric.global_rank == 0 else None

@@ -1,0 +1,163 @@
+"""A table of the paper beside ours: one line a row, form of the softmax and number of epochs, for each column."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuplet.experiments.outcomes import Outcome
+from tuplet.experiments.table import Column, Row, Table
+from tuplet.experiments.verdict import verdict
+from tuplet.training.summary import spread
+
+NUMBERS = ("up to n", "parameters", "s/epoch", "peak memory")
+HEADER = ("model", "softmax", "paper", "ours", "runs", "verdict", *NUMBERS, "commit")
+"""Columns of a comparison, as text."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line.
+
+    Args:
+        row: of the table.
+        column: of the table.
+        form: of the softmax; "" where there is one only.
+        epochs: of a shortened run; None for the planned ones.
+        outcomes: of all its jobs, finished or not.
+    """
+
+    row: Row
+    column: Column
+    form: str = ""
+    epochs: int | None = None
+    outcomes: tuple[Outcome, ...] = ()
+
+    @property
+    def finished(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.finished]
+
+    @property
+    def values(self) -> list[float]:
+        """Our numbers in the paper's unit, one a finished run."""
+        found = [outcome.values.get(self.column.shows) for outcome in self.finished]
+        return [self.column.scale * float(value) for value in found if value is not None]
+
+    @property
+    def ours(self) -> str:
+        """Mean and standard deviation, or how far the runs are."""
+        if not self.outcomes:
+            return ""
+        if not self.values:
+            return "; ".join(self._progress(outcome) for outcome in self.outcomes)
+        said = [outcome.values["said"] for outcome in self.finished if "said" in outcome.values]
+        if said:
+            return "; ".join(dict.fromkeys(said))
+        mean, std = spread(self.values)
+        published, digits = self.row.beside(self.column.key), self.column.digits
+        if digits is None:
+            digits = published.decimals if published is not None else _digits(mean)
+        deviation = "" if math.isnan(std) else f" ± {std:.{digits}f}"
+        return f"{mean:,.{digits}f}{deviation}"
+
+    @property
+    def runs(self) -> str:
+        """How many there are, and what is short of the plan."""
+        if not self.outcomes:
+            return ""
+        text = str(len(self.finished))
+        missing = len(self.outcomes) - len(self.finished)
+        text += f", {missing} unfinished" if missing else ""
+        planned = self.outcomes[0].values.get("planned")
+        return text + (f", {self.epochs} of {planned} epochs" if self.epochs is not None else "")
+
+    @property
+    def verdict(self) -> str:
+        """Against the paper; how it stands where there is nothing to compare."""
+        published = self.row.beside(self.column.key)
+        if not self.outcomes:
+            return "adopted" if self.row.adopted else "not run"
+        if not self.values:
+            return "unfinished"
+        if published is None:
+            return "no number in the paper"
+        if published.text in ("yes", "no"):
+            same = bool(round(statistics.fmean(self.values))) == bool(published.mean)
+            return "as in the paper" if same else ("worse" if published.mean else "better")
+        said = verdict(self.values, published, self.column.better)
+        return f"shortened; {said}" if self.epochs is not None else said
+
+    def cells(self) -> list[str]:
+        """As texts, under ``HEADER``."""
+        published = self.row.beside(self.column.key)
+        return [
+            self.row.name,
+            self.form,
+            published.text if published is not None else "",
+            self.ours,
+            self.runs,
+            self.verdict,
+            _shown(self._fact("n"), "{:.0f}"),
+            _shown(self._fact("parameters"), "{:,.0f}"),
+            _shown(self._fact("seconds_per_epoch"), "{:.3g}"),
+            _shown(self._fact("peak_memory_bytes"), "{:.2f} GB", 1e-9),
+            ", ".join(dict.fromkeys(commit_of(outcome) for outcome in self.outcomes)),
+        ]
+
+    def _fact(self, name: str) -> float | None:
+        """The median of a fact over all jobs that know it."""
+        found = [outcome.values[name] for outcome in self.outcomes if outcome.values.get(name) is not None]
+        return statistics.median(found) if found else None
+
+    def _progress(self, outcome: Outcome) -> str:
+        values = outcome.values
+        if not values.get("epochs"):
+            return str(values.get("said", "begun"))
+        whole = self.epochs or values["planned"]
+        best = values.get("val")
+        text = f"epoch {values['epochs']} of {whole}"
+        return text if best is None else f"{text}, val {self.column.scale * best:.4g}"
+
+
+def commit_of(outcome: Outcome) -> str:
+    """The commit that made a result, in short; with a + where files differed from it."""
+    git = outcome.about.get("git") or {}
+    return (git.get("commit") or "unknown")[:9] + ("+" if git.get("changed") else "")
+
+
+def filled(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of lines, without columns in which nothing stands."""
+    cells = [line.cells() for line in lines]
+    kept = [place for place in range(len(HEADER)) if any(row[place] for row in cells)]
+    return [HEADER[place] for place in kept], [[row[place] for place in kept] for row in cells]
+
+
+def compare(table: Table, outcomes: Sequence[Outcome]) -> dict[str, list[Line]]:
+    """Lines by column; a row has one at least, and one for each form and number of epochs that were run."""
+    found: dict[str, list[Line]] = {}
+    for column in table.columns:
+        lines: list[Line] = []
+        for row in table.rows:
+            own = [item for item in outcomes if item.job.row == row.slug and item.job.run == column.job]
+            kinds = sorted(
+                {(item.job.form, item.job.epochs or math.inf) for item in own}, key=lambda kind: (kind[0], -kind[1])
+            )
+            for form, many in kinds:
+                epochs = None if many == math.inf else int(many)
+                chosen = tuple(item for item in own if (item.job.form, item.job.epochs) == (form, epochs))
+                lines.append(Line(row, column, form, epochs, chosen))
+            if not own and (column.key in row.paper or row.model is not None) and not column.asked:
+                lines.append(Line(row, column))
+        found[column.key] = lines
+    return found
+
+
+def _digits(value: float) -> int:
+    """Digits behind the point that show four of a number, where the paper gives no example."""
+    return 0 if value == 0 or abs(value) >= 1000 else max(0, 3 - math.floor(math.log10(abs(value))))
+
+
+def _shown(value: float | None, form: str, scale: float = 1.0) -> str:
+    return "" if value is None else form.format(scale * value)

@@ -1,0 +1,147 @@
+"""What a job leaves behind: one small JSON file, from which tables and reports are made again at any time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuplet.errors import OptionError, RunError
+from tuplet.experiments.jobs import Job
+from tuplet.training.files import make_folder, write
+from tuplet.training.options import UNBOUND
+from tuplet.training.state import History
+from tuplet.training.summary import device_name, git_state, versions
+
+POINTS = 100
+"""Most points of a learning curve that are kept."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things are.
+
+    Args:
+        results: folder of the results.
+        work: folder of the runs: checkpoints, models, logs.
+        data: folder of packed data sets.
+        root: where fetched and prepared data are kept.
+        commit: what to write down as the commit where there is no repository.
+    """
+
+    results: Path = Path("results")
+    work: Path = Path("runs/reproduce")
+    data: str | None = None
+    root: str | None = None
+    commit: str | None = None
+
+    def result(self, job: Job) -> Path:
+        return self.results / f"{job.name}.json"
+
+    def folder(self, job: Job) -> Path:
+        return self.work / job.name
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of one job, or what it has reached so far.
+
+    Args:
+        job: which.
+        finished: whether it is all there.
+        values: numbers and texts by name: "test", "parameters", "seconds_per_epoch", ..
+        curve: of a training, "epoch", "train_loss" and "val" at some epochs; of a growth, "n", "seconds" and "bytes".
+        options: the settings in force.
+        about: device, versions, commit and command.
+    """
+
+    job: Job
+    finished: bool
+    values: Mapping[str, Any]
+    curve: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, places: Places) -> None:
+        """One fact a line, so that people and version control can read it."""
+        path = places.result(self.job)
+        make_folder("--results", path.parent)
+        facts = {**vars(self.job), "finished": self.finished, "values": self.values, "curve": self.curve}
+        facts |= {"options": self.options, **self.about}
+        lines = [f" {json.dumps(key)}: {json.dumps(_plain(value), ensure_ascii=False)}" for key, value in facts.items()]
+        write(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def read_outcome(places: Places, job: Job) -> Outcome | None:
+    """What is known of a job; None if nothing is."""
+    path = places.result(job)
+    return read_file(path) if path.is_file() else None
+
+
+def read_file(path: Path) -> Outcome:
+    """The content of a result file."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        job = Job(**{key: facts.pop(key) for key in Job.__dataclass_fields__})
+        known = {key: facts.pop(key) for key in ("finished", "values", "curve", "options")}
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise RunError(f"{path}: expected the result of a job; came something else ({error})") from error
+    return Outcome(job, **known, about=facts)
+
+
+def read_all(folder: Path, table: str) -> list[Outcome]:
+    """All results of a table, in the order of their names."""
+    return [read_file(path) for path in sorted((folder / table).glob("*/*.json"))]
+
+
+def is_done(places: Places, job: Job) -> bool:
+    """Whether the job has ended with the settings that it would have today; other ones are refused by name."""
+    known = read_outcome(places, job)
+    if known is None or not known.finished:
+        return False
+    today = job.options().plain()
+    for name, value in known.options.items():
+        if name not in UNBOUND and name in today and _plain(today[name]) != value:
+            raise OptionError(
+                f"{places.result(job)}: expected {name} = {today[name]!r}, as the settings say now; the result was made with {value!r}. "
+                "Remove it, and the run behind it, to run the job again."
+            )
+    return True
+
+
+def about(places: Places, job: Job, device: torch.device) -> dict[str, Any]:
+    """On what and with what a job ran."""
+    commit = git_state() or {"commit": places.commit, "changed": None}
+    return {"device": device_name(device), "versions": versions(), "git": commit, "command": job.command}
+
+
+def thinned(history: History) -> dict[str, list[Any]]:
+    """A learning curve of at most ``POINTS`` epochs, evenly spread, the last among them."""
+    count = min(history.epochs, POINTS)
+    places = [round((number + 1) * history.epochs / count) - 1 for number in range(count)]
+    return {
+        "epoch": [place + 1 for place in places],
+        "train_loss": [rounded(history.train_loss[place]) for place in places],
+        "val": [rounded(history.val_metric[place]) for place in places],
+    }
+
+
+def rounded(value: float) -> float:
+    """Six digits, for curves."""
+    return float(f"{value:.6g}")
+
+
+def _plain(value: Any) -> Any:
+    """For JSON, which knows no NaN."""
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

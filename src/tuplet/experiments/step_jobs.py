@@ -1,0 +1,127 @@
+"""Jobs that ask whether one training step fits: on graphs of a data set's sizes, or on the largest graph that does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tuplet.errors import TooLargeError
+from tuplet.experiments.jobs import Job
+from tuplet.experiments.measure import peak_bytes, seconds
+from tuplet.experiments.molecules import molecule, noise
+from tuplet.experiments.outcomes import Outcome, Places, about
+from tuplet.training.inputs import ready
+from tuplet.training.keeper import Keeper
+from tuplet.training.loop import Loop
+from tuplet.training.objective import Objective
+from tuplet.training.options import TrainOptions
+from tuplet.training.parallel import make_fabric
+from tuplet.training.runs import make_model
+
+OPERATIONS = {"cuda": 1e15, "cpu": 2e11}
+"""Floating-point operations up to which a step is tried, some minutes of work; beyond, it is called too slow."""
+SMALLEST, MOST = 16, 1 << 15
+"""Nodes at which the search for the largest graph begins and ends."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one training step took.
+
+    Args:
+        milliseconds: median of three, or of one that takes long.
+        bytes: most memory beyond what was there before.
+        parameters: of the model.
+    """
+
+    milliseconds: float
+    bytes: int
+    parameters: int
+
+
+def run_step(job: Job, places: Places, until: float) -> Outcome:
+    """One cell: the batch that fits, or the reason why none does. A step is not interrupted, so the deadline is not looked at."""
+    del until
+    options, column = job.options(), job.described()[2]
+    device = make_fabric(options).device
+    values = _batch(options, column.sizes) if column.sizes else _largest(options)
+    outcome = Outcome(job, True, values, {}, options.plain(), about(places, job, device))
+    outcome.write(places)
+    return outcome
+
+
+def _batch(options: TrainOptions, sizes: Mapping[str, float]) -> dict[str, Any]:
+    """The data set's batch, halved until it fits; the largest graph is always in it."""
+    largest, mean, size = int(sizes["largest"]), round(sizes["mean"]), options.batch_size
+    while True:
+        tried = _tried([largest, *[mean] * (size - 1)], options)
+        if isinstance(tried, Step):
+            whole = "" if size == options.batch_size else f" of {options.batch_size}"
+            said = f"yes: batch {size}{whole}, {tried.milliseconds:.3g} ms, {tried.bytes / 1e9:.2g} GB"
+            return {"fits": True, "batch": size, "n": largest, "said": said, **_facts(tried)}
+        if size == 1:
+            return {"fits": False, "n": largest, "said": f"no: {tried}"}
+        size //= 2
+
+
+def _largest(options: TrainOptions) -> dict[str, Any]:
+    """The largest single graph, by doubling and then halving the gap to an eighth of it."""
+    low, high, best, reason = 0, 0, None, "the search ends there"
+    n = SMALLEST
+    while n <= MOST and (not high or high - low > low / 8):
+        tried = _tried([n], options)
+        if isinstance(tried, Step):
+            low, best = n, tried
+        else:
+            high, reason = n, tried
+        n = 2 * low if not high else (low + high) // 2
+        if n <= low:
+            break
+    if best is None:
+        return {"largest": 0, "said": f"none: {reason}"}
+    return {
+        "largest": low,
+        "n": low,
+        "said": f"{low}, {best.milliseconds:.3g} ms, {best.bytes / 1e9:.2g} GB; then: {reason}",
+        **_facts(best),
+    }
+
+
+def _facts(step: Step) -> dict[str, Any]:
+    return {"milliseconds": step.milliseconds, "peak_memory_bytes": step.bytes, "parameters": step.parameters}
+
+
+def _tried(sizes: Sequence[int], options: TrainOptions) -> Step | str:
+    """A training step on random molecules of these sizes, or the sentence why there is none."""
+    try:
+        call, device, parameters, quick = _step(sizes, options)
+        return Step(1e3 * seconds(call, device, 3 if quick else 1), peak_bytes(call, device), parameters)
+    except TooLargeError as error:
+        return str(error).splitlines()[0]
+    except torch.OutOfMemoryError as error:
+        return f"out of memory: {str(error).splitlines()[0]}"
+    finally:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _step(sizes: Sequence[int], options: TrainOptions) -> tuple[Callable[[], object], torch.device, int, bool]:
+    """A function that makes one training step, where, with how many weights, and whether it is quick."""
+    generator = torch.Generator().manual_seed(0)
+    task = noise([molecule(n, generator) for n in sizes])
+    torch.manual_seed(0)
+    model = make_model(task, options)
+    task = ready(task, model)
+    fabric = make_fabric(options)
+    cost: Any = model.cost
+    operations, most = cost(list(task.graphs)).flops, OPERATIONS[fabric.device.type]
+    if operations > most:
+        raise TooLargeError(f"a step takes {operations:.1e} operations; up to {most:.0e} are tried here")
+    loop = Loop(model, Objective(task, fabric.device), options, 0, 0, fabric, Keeper(), None, None)
+    loop.begin()
+    members = list(range(len(sizes)))
+    parameters = sum(weight.numel() for weight in model.parameters())
+    return lambda: loop.step([members]), fabric.device, parameters, operations < most / 50

@@ -1,0 +1,110 @@
+"""Jobs that train a model, test it, and go on where they were stopped."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import lru_cache
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import torch
+from torch import nn
+
+from tuplet.datasets import load
+from tuplet.datasets.task import Task
+from tuplet.errors import UnfinishedError
+from tuplet.experiments.jobs import Job
+from tuplet.experiments.outcomes import Outcome, Places, about, thinned
+from tuplet.training.checkpoint import Checkpoints
+from tuplet.training.files import locked, make_folder
+from tuplet.training.inputs import FEW, ready
+from tuplet.training.options import TrainOptions
+from tuplet.training.parallel import make_fabric
+from tuplet.training.progress import peak_memory
+from tuplet.training.runs import CHECKPOINTS, make_model, train
+from tuplet.training.state import History
+
+
+def run_training(job: Job, places: Places, until: float) -> Outcome:
+    """Train until the job or the time is over; the outcome is written down in both cases, and when it is interrupted.
+
+    Args:
+        job: what to train.
+        places: where to find and to leave things.
+        until: the deadline, as ``time.monotonic`` counts.
+    """
+    options = job.options()
+    device = make_fabric(options).device
+    task = _task(job, places)
+    with torch.random.fork_rng(devices=[]):
+        model = make_model(task, options, job.fold)
+    many = len(task.graphs) > FEW  # kept on disk: what one process prepares the others find there
+    with locked(make_folder("--work", places.work), wait=True) if many else nullcontext():
+        task = ready(task, model, root=places.root)
+    if device.type == "cuda":
+        torch.cuda.init()
+        torch.cuda.reset_peak_memory_stats(device)
+    folder = places.folder(job)
+    try:
+        how: dict[str, Any] = {"resume": True, "source": {"name": task.name}, "root": places.root, "until": until}
+        summary = train(task, options, folder, **how)
+    except (UnfinishedError, KeyboardInterrupt, SystemExit) as stopped:
+        history = _reached(folder, job)
+        outcome = _outcome(job, places, options, model, device, history, {})
+        outcome.write(places)
+        if isinstance(stopped, UnfinishedError):
+            return outcome
+        raise
+    (result,) = summary.results
+    outcome = _outcome(job, places, options, model, device, result.history, {"test": result.test})
+    outcome.write(places)
+    rmtree(_checkpoints(folder, job), ignore_errors=True)  # of no more use, and the largest files there are
+    return outcome
+
+
+def _task(job: Job, places: Places) -> Task:
+    column = job.described()[2]
+    return _loaded(column.dataset, tuple(column.task.items()), places.data, places.root)
+
+
+@lru_cache(maxsize=2)
+def _loaded(dataset: str, options: tuple[tuple[str, Any], ...], data: str | None, root: str | None) -> Task:
+    return load(dataset, data=data, root=root, **dict(options))
+
+
+def _checkpoints(folder: Path, job: Job) -> Path:
+    return folder / "runs" / f"seed-{job.seed}-fold-{job.fold}" / CHECKPOINTS
+
+
+def _reached(folder: Path, job: Job) -> History:
+    """The history in the newest checkpoint; an empty one if there is none yet."""
+    place = _checkpoints(folder, job)
+    found = Checkpoints(place).load() if place.is_dir() else None
+    return History() if found is None else History.of(found[1]["history"])
+
+
+def _outcome(
+    job: Job,
+    places: Places,
+    options: TrainOptions,
+    model: nn.Module,
+    device: torch.device,
+    history: History,
+    more: Mapping[str, Any],
+) -> Outcome:
+    """A history in numbers; with a test metric in ``more`` it is finished."""
+    values: dict[str, Any] = {**more, "epochs": history.epochs, "planned": int(job.planned()["epochs"])}
+    if history.epochs:
+        values |= {
+            "val": history.val_metric[history.best],
+            "best_epoch": history.best + 1,
+            "seconds": sum(history.seconds),
+            "seconds_per_epoch": statistics.median(history.seconds[1:] or history.seconds),
+        }
+    values["parameters"] = sum(parameter.numel() for parameter in model.parameters())
+    values["peak_memory_bytes"] = peak_memory()
+    curve = thinned(history) if history.epochs else {}
+    return Outcome(job, "test" in more, values, curve, options.plain(), about(places, job, device))

@@ -1,0 +1,199 @@
+"""Tables from result files: text, CSV, Markdown, the page and its pictures; and the commands that make them."""
+
+import csv
+import io
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from tuplet.cli import main
+from tuplet.errors import MissingExtraError
+from tuplet.experiments import page as page_module
+from tuplet.experiments.jobs import select
+from tuplet.experiments.outcomes import Outcome, Places
+from tuplet.experiments.page import to_html
+from tuplet.experiments.plots import bars, curves, growth
+from tuplet.experiments.render import report_on, to_csv, to_markdown
+from tuplet.experiments.table import TABLES, read_table
+
+ABOUT = {"device": "cpu", "git": {"commit": "0123456789", "changed": False}}
+
+
+def pretend(places, key, **how):
+    """Results of all jobs of a table, near the paper's numbers."""
+    for job in select(read_table(key), **how):
+        _, row, column = job.described()
+        published = row.paper.get(column.key)
+        value = (published.mean if published else 1.0) / column.scale * (1 + 0.01 * job.seed)
+        values = {"test": value, "fits": True, "epochs": 8, "planned": 8, "parameters": 5, "seconds_per_epoch": 1.5}
+        curve = {"epoch": [2, 8], "train_loss": [1.0, 0.5], "val": [2 * value, value]}
+        if job.described()[0].kind == "growth":
+            values |= {"time": 2.0, "memory": 1.0}
+            curve = {"n": [8, 16], "seconds": [0.1, 0.4], "bytes": [100, 200]}
+        Outcome(job, True, values, curve, job.options().plain(), {**ABOUT, "command": job.command}).write(places)
+
+
+@pytest.fixture
+def places(tmp_path):
+    return Places(tmp_path / "results", tmp_path / "work")
+
+
+def test_every_row_of_every_table_is_in_every_form(places):
+    reports = report_on(places.results)
+    listed = list(csv.DictReader(io.StringIO(to_csv(reports))))
+    markdown, html = to_markdown(reports), to_html(reports)
+    for key in TABLES:
+        table = read_table(key)
+        assert f'id="{key}"' in html
+        assert f"`tuplet reproduce {key}`" in markdown
+        for row in table.rows:
+            assert {line["column"] for line in listed if line["table"] == key and line["model"] == row.name} >= set(
+                row.paper
+            )
+            assert f"| {row.name} |" in markdown
+            assert f">{row.name}</td>" in html
+
+
+def test_numbers_verdicts_and_origins_are_shown(places):
+    pretend(places, "edge-csl", rows=["gin", "a2-ln"], columns=["csl"])
+    (report,) = report_on(places.results, ["edge-csl"])
+    lines = [line for line in csv.DictReader(io.StringIO(to_csv([report]))) if line["runs"]]
+    assert [(line["model"], line["softmax"], line["runs"]) for line in lines] == [
+        ("GIN", "", "5"),
+        ("A2^LN", "groups", "5"),
+        ("A2^LN", "joint", "5"),
+    ]
+    assert lines[0]["ours"] == "10.20 ± 0.16"
+    assert lines[0]["verdict"] == "within (+1.8 σ)"
+    html = to_html([report])
+    assert "10.20 ± 0.16" in html
+    assert 'class="within"' in html
+    assert html.count("tuplet reproduce edge-csl --rows a2-ln --columns csl") == 10
+    assert "012345678" in html
+    assert html.count("<svg") == 2  # bars and curves
+
+
+class Strict(HTMLParser):
+    """Every element is closed, and nothing is loaded from elsewhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.outside = [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta", "br", "!doctype"):
+            self.open.append(tag)
+        self.outside += [value for name, value in attributes if name in ("src", "href") and not value.startswith("#")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(places):
+    pretend(places, "webkb")
+    pretend(places, "complexity", columns=["cpu"])
+    pretend(places, "scalability")
+    html = to_html(report_on(places.results))
+    parser = Strict()
+    parser.feed(html)
+    assert parser.open == []
+    assert parser.outside == []
+    assert not re.search(r"url\((?!#)|@import|<script", html)
+
+
+def test_the_page_does_without_matplotlib(places, monkeypatch):
+    def missing(*_):
+        raise MissingExtraError("matplotlib is not installed")
+
+    pretend(places, "webkb", columns=["texas"])
+    monkeypatch.setattr(page_module, "require", missing)
+    html = to_html(report_on(places.results, ["webkb"]))
+    assert "No pictures: matplotlib is not installed" in html
+    assert "<svg" not in html
+    assert "76.84 ± 1.66" in html
+
+
+def test_pictures_are_the_same_every_time_and_none_without_results(places):
+    (empty,) = report_on(places.results, ["webkb"])
+    assert bars("Texas", empty.lines["texas"]) is curves("Texas", empty.lines["texas"]) is growth("CPU", []) is None
+    pretend(places, "webkb", columns=["texas"], seeds=(0, 1))
+    (report,) = report_on(places.results, ["webkb"])
+    for draw in (bars, curves):
+        picture = draw("Texas", report.lines["texas"])
+        assert picture == draw("Texas", report.lines["texas"])
+        assert "AS0:1-dense+attn.bias" in picture
+
+
+def test_reproduce_runs_lists_skips_and_reports(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "edge-csl", "--rows", "GIN", "--columns", "csl", "--seeds", "0", "--epochs", "1"]
+    assert main([*words, "--list"]) == 0
+    assert "edge-csl/gin/csl-seed-0-epochs-1  to do" in capsys.readouterr().out
+    assert main([*words, "--budget", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "1 jobs, 0 done before" in out
+    assert "[1 of 1] edge-csl/gin/csl-seed-0-epochs-1: 10.00" in out
+    assert "1, 1 of 200 epochs" in out
+    assert (tmp_path / "results" / "edge-csl" / "gin" / "csl-seed-0-epochs-1.json").is_file()
+    assert main([*words, "--list"]) == 0
+    assert "1 jobs, 1 done" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "1 jobs, 1 done before" in capsys.readouterr().out
+    assert main(["report"]) == 0
+    for ending in ("html", "md", "csv", "txt"):
+        assert "A2^LN+LapPE" in (tmp_path / "results" / f"report.{ending}").read_text()
+    assert main(["report", "edge-csl", "--out", "page.html"]) == 0
+    assert "Table 3" not in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["reproduce", "edge-cls"], "Did you mean 'edge-csl'?"),
+        (["reproduce", "zinc", "--rows", "A2^LNN"], "Did you mean 'a2^ln'?"),
+        (["reproduce", "zinc", "--jobs", "0"], "--jobs, --budget: expected positive numbers"),
+        (["reproduce", "zinc", "--seeds", "x"], "--seeds: expected numbers such as 0-4"),
+        (["report", "--results", "nowhere"], "--results: expected a folder of results"),
+        (["report", "--results", ".", "--out", "page.pdf"], "--out: expected a file that ends in .html"),
+    ],
+)
+def test_mistakes_are_named(words, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_failed_job_is_told_and_ends_with_an_error_code(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TUPLET_DATA", raising=False)
+    assert main(["reproduce", "zinc", "--rows", "gps", "--seeds", "0", "--root", "root"]) == 1
+    assert "failed: zinc/gps/mae-seed-0: InputError" in capsys.readouterr().out
+
+
+def test_list_tables(capsys):
+    assert main(["list", "tables"]) == 0
+    out = capsys.readouterr().out
+    assert all(key in out for key in TABLES)
+
+
+WITHOUT = """
+import importlib, sys
+LACKING, real = {"matplotlib", "rdkit", "jsonargparse", "rich", "tensorboard"}, importlib.import_module
+def import_module(name, package=None):
+    if name.split(".")[0] in LACKING:
+        raise ImportError(name)
+    return real(name, package)
+importlib.import_module = import_module  # how tuplet imports what is optional
+from tuplet.cli import main
+assert not LACKING & set(sys.modules)
+sys.exit(main("reproduce edge-csl --rows gin --columns csl --seeds 0 --epochs 1".split()))
+"""
+
+
+def test_reproduce_needs_no_pictures_no_rdkit_and_no_parser_of_others(tmp_path):
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10.00" in done.stdout

@@ -1,0 +1,151 @@
+"""Running jobs on generated graphs: resumed bit by bit, within a budget, skipping what is done, and past failures."""
+
+import json
+import math
+import time
+
+import dying
+import pytest
+
+from tuplet.errors import OptionError
+from tuplet.experiments import run as module
+from tuplet.experiments import training_jobs
+from tuplet.experiments.jobs import Job
+from tuplet.experiments.outcomes import POINTS, Outcome, Places, is_done, read_file, read_outcome, thinned
+from tuplet.experiments.run import Failure, perform, run_jobs
+from tuplet.experiments.training_jobs import run_training
+from tuplet.training.checkpoint import Checkpoints
+from tuplet.training.state import History
+
+JOB = Job("edge-csl", "gin", "csl", 1, epochs=2)
+NO_DATA = Job("edge-csl", "gin", "edge", 0, epochs=1)
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    monkeypatch.delenv("TUPLET_DATA", raising=False)
+    return Places(tmp_path / "results", tmp_path / "work", root=str(tmp_path / "root"), commit="abc")
+
+
+def heard():
+    found = []
+    return found, lambda job, came: found.append((job, came))
+
+
+def weights(places):
+    return (places.folder(JOB) / "model" / "weights.safetensors").read_bytes()
+
+
+def without_times(outcome):
+    times = ("seconds", "seconds_per_epoch", "peak_memory_bytes")
+    return {key: value for key, value in outcome.values.items() if key not in times}, outcome.curve
+
+
+def test_a_job_stopped_and_carried_at_every_step_ends_with_the_same_bits(places, tmp_path):
+    whole = run_training(JOB, places, math.inf)
+    expected = weights(places)
+    other = Places(tmp_path / "results2", tmp_path / "work2", root=places.root)
+    states = []
+    for _ in range(20):
+        outcome = run_training(JOB, other, time.monotonic())
+        states.append(outcome.finished)
+        assert read_outcome(other, JOB).finished == outcome.finished
+        if outcome.finished:
+            break
+        assert "test" not in outcome.values
+        assert not is_done(other, JOB)
+        other = Places(other.results, other.work.rename(tmp_path / f"carried-{len(states)}"), root=places.root)
+    assert states == [False] * 5 + [True]  # three steps an epoch; the last one ends the run
+    assert weights(other) == expected
+    assert without_times(outcome) == without_times(whole)
+    assert whole.values["epochs"] == 2
+    assert whole.values["planned"] == 200
+
+
+def test_a_result_is_a_small_file_with_all_that_is_known(places):
+    run_training(JOB, places, math.inf)
+    path = places.result(JOB)
+    assert path == places.results / "edge-csl" / "gin" / "csl-seed-1-epochs-2.json"
+    assert path.stat().st_size < 8000
+    facts = json.loads(path.read_text())
+    for key in ("table", "row", "run", "form", "seed", "epochs", "finished", "device", "versions", "git", "command"):
+        assert key in facts
+    for key in ("test", "val", "best_epoch", "epochs", "planned", "seconds", "seconds_per_epoch", "parameters"):
+        assert isinstance(facts["values"][key], int | float)
+    assert facts["values"]["peak_memory_bytes"] > 1e6
+    assert facts["options"]["folds"] == [1]
+    assert facts["command"] == "tuplet reproduce edge-csl --rows gin --columns csl --seeds 1 --epochs 2"
+    assert read_file(path).job == JOB
+    assert is_done(places, JOB)
+    assert not list(places.folder(JOB).rglob("checkpoint-*")), "a finished job keeps no checkpoints"
+    changed = path.read_text().replace('"lr": 0.001', '"lr": 0.002')
+    path.write_text(changed)
+    with pytest.raises(OptionError, match=r"expected lr = 0.001, .* made with 0.002"):
+        is_done(places, JOB)
+
+
+def test_an_interrupted_job_writes_what_its_checkpoint_holds(places, monkeypatch):
+    run_training(JOB, places, time.monotonic())
+    place = training_jobs._checkpoints(places.folder(JOB), JOB)
+    assert Checkpoints(place).load() is not None
+    places.result(JOB).unlink()
+    monkeypatch.setattr(training_jobs, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        perform(JOB, places, math.inf)
+    assert read_outcome(places, JOB).finished is False
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_no_job_begins_after_the_budget(places):
+    found, told = heard()
+    assert run_jobs([JOB], places, told, until=time.monotonic() - 1) == []
+    assert found == []
+
+
+def test_a_failure_does_not_stop_the_others(places):
+    found, told = heard()
+    failures = run_jobs([NO_DATA, JOB], places, told, until=math.inf)
+    assert [failure.job for failure in failures] == [NO_DATA]
+    assert "expected the packed form" in failures[0].reason
+    assert [isinstance(came, Failure) for _, came in found] == [True, False]
+    assert "Traceback" in (places.folder(NO_DATA) / module.ERROR).read_text()
+    assert read_outcome(places, NO_DATA) is None
+
+
+def test_several_processes_run_all_jobs(places):
+    jobs = [NO_DATA, *(Job("edge-csl", row, "csl", 0, epochs=1) for row in ("gin", "transformer"))]
+    found, told = heard()
+    failures = run_jobs(jobs, places, told, until=math.inf, processes=2)
+    assert [failure.job for failure in failures] == [NO_DATA]
+    assert {job for job, _ in found} == set(jobs)
+    for job in jobs[1:]:
+        assert is_done(places, job)
+        assert "epoch 1 of 1" in (places.folder(job) / module.LOG).read_text()
+
+
+def test_a_process_that_dies_is_replaced(places, monkeypatch):
+    monkeypatch.setattr(module, "_work", dying.work)
+    jobs = [Job("edge-csl", "gin", "csl", seed) for seed in range(4)]
+    found, told = heard()
+    failures = run_jobs(jobs, places, told, until=math.inf, processes=2)
+    assert len(found) == 4
+    assert 1 <= len(failures) <= 2
+    assert "its process ended with code 3" in failures[0].reason
+
+
+def test_curves_are_thinned():
+    many = History(*([float(epoch) for epoch in range(2000)] for _ in range(5)))
+    curve = thinned(many)
+    assert len(curve["epoch"]) == POINTS
+    assert curve["epoch"][-1] == 2000
+    assert curve["val"][-1] == 1999.0
+    few = History(*([math.pi] * 3 for _ in range(5)))
+    assert thinned(few) == {"epoch": [1, 2, 3], "train_loss": [3.14159] * 3, "val": [3.14159] * 3}
+
+
+def test_numbers_that_are_none_are_written_as_none(places):
+    Outcome(JOB, True, {"test": math.nan, "many": (1, 2.0)}).write(places)
+    assert read_outcome(places, JOB).values == {"test": None, "many": [1, 2.0]}
