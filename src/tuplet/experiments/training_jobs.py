@@ -102,7 +102,7 @@ def _outcome(
             "val": history.val_metric[history.best],
             "best_epoch": history.best + 1,
             "seconds": sum(history.seconds),
-            "seconds_per_epoch": statistics.median(history.seconds[1:] or history.seconds),
+            "seconds_per_epoch": statistics.median(history.train_seconds[1:] or history.train_seconds),
         }
     values["parameters"] = sum(parameter.numel() for parameter in model.parameters())
     values["peak_memory_bytes"] = peak_memory()

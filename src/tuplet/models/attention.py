@@ -12,8 +12,8 @@ from tuplet.attention.kernels import Kernel
 from tuplet.models.dense import linear
 from tuplet.patterns import FusedLines, FusedRows, Pattern
 
-FEW = 16
-"""Virtual tuples of a graph that a kernel takes all at once."""
+FEW = 4096
+"""A kernel takes all virtual tuples of a graph at once, if their number times heads times width is no more than this."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class TokenAttention(nn.Module):
         groups = [group for pattern in layouts.patterns for group in pattern]
         groups += [] if layouts.from_virtual is None else [layouts.from_virtual]
         fused = all(isinstance(group, FusedLines | FusedRows) for group in groups)
-        few = len(layouts.virtual_graph) <= FEW * layouts.graphs
+        few = len(layouts.virtual_graph) * self.heads * self.query.in_features <= FEW * layouts.graphs
         return fused and len(layouts.patterns) <= 1 and few and self.features is None and self._one_table
 
     @property

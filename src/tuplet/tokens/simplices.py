@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.graphs import GraphBatch, offsets
+from tuplet.kernels import Lists, take
 from tuplet.tokens.base import Tokens
 from tuplet.tokens.features import FIRST_EDGE, NO_EDGE
 from tuplet.topology import Complex
@@ -86,33 +87,40 @@ class SimplexParts:
     """What the simplices of each dimension are made of.
 
     Args:
-        faces: for each dimension from 1 to k2 the (S_k, k+1) faces.
+        faces: for each dimension k from 1 to k2 its k+1 (S_k,) faces; here and below with the simplices of each row where
+            kernels ask for them.
         edges: two (S_1,) rows of the pair table, one for each direction of the 1-simplices; none for k2 = 0.
         cofaces: for each dimension from 0 to k2 the (S_k,) number of cofaces.
         encoded: numbers among all ordered pairs of nodes of (v, v) for each node, and of both directions of each 1-simplex;
             empty where the model has no encodings of pairs.
     """
 
-    faces: list[Tensor]
-    edges: list[Tensor]
+    faces: list[list[Tensor | Lists]]
+    edges: list[Tensor | Lists]
     cofaces: list[Tensor]
     encoded: list[Tensor]
 
     @classmethod
     def prepare(cls, tokens: Simplices, encoded: bool = False) -> SimplexParts:
         graph, known = tokens.graph, tokens.complex
+
+        def listed(rows: Tensor, count: int, special: int = 0) -> Tensor | Lists:
+            return Lists.sort(rows, count, special) if rows.is_cuda else rows
+
         edges = []
         if tokens.high > 0:
             u, v = known.simplices[1].unbind(1)
             for number in (graph.edge_number(u, v), graph.edge_number(v, u)):
-                edges.append(torch.where(number >= 0, number + FIRST_EDGE, NO_EDGE))
+                rows = torch.where(number >= 0, number + FIRST_EDGE, NO_EDGE)
+                edges.append(listed(rows, FIRST_EDGE + graph.num_edges, FIRST_EDGE))
         dims = range(1, tokens.high + 1)
         codes = []
         if encoded:
             nodes = known.simplices[0][:, 0]
             ends = [known.simplices[1].unbind(1), known.simplices[1].flip(1).unbind(1)] if tokens.high > 0 else []
             codes = [graph.pair_number(u, v) for u, v in [(nodes, nodes), *ends]]
-        return cls([known.faces[k] for k in dims], edges, [known.cofaces(k) for k in (0, *dims)], codes)
+        faces = [[listed(face, known.counts[k - 1]) for face in known.faces[k].unbind(1)] for k in dims]
+        return cls(faces, edges, [known.cofaces(k) for k in (0, *dims)], codes)
 
 
 class SimplexEmbedding(nn.Module):
@@ -189,25 +197,32 @@ class SimplexEmbedding(nn.Module):
         """For nodes and for both directions of edges, which pairs to read and through which map."""
         return [(row, self.encoded_maps[min(place, 1)]) for place, row in enumerate(parts.encoded)]
 
-    def _edges(self, h: Tensor, table: Tensor | None, faces: Tensor, rows: list[Tensor], pairs: list[Tensor]) -> Tensor:
+    def _edges(
+        self,
+        h: Tensor,
+        table: Tensor | None,
+        faces: list[Tensor | Lists],
+        rows: list[Tensor | Lists],
+        pairs: list[Tensor],
+    ) -> Tensor:
         """Inner vectors of 1-simplices: both directions, each with its own edge and its own encodings."""
         assert table is not None
-        v, u = faces.unbind(1)  # column j is the face without the j-th node
+        v, u = faces  # the j-th one is the face without the j-th node
         if self.inputs is None or self.target is None or self.edge is None:
-            ends = F.embedding(u, h) + F.embedding(v, h)
-            both = ends + F.embedding(rows[0], table) + F.embedding(rows[1], table)
+            ends = take(h, u) + take(h, v)
+            both = ends + take(table, rows[0]) + take(table, rows[1])
             return both + pairs[0] + pairs[1] if pairs else both
         source, target, edge = self.inputs[1](h), self.target(h), self.edge(table)
         directions = []
         for place, (a, b) in enumerate(((u, v), (v, u))):
-            inside = F.embedding(a, source) + F.embedding(b, target) + F.embedding(rows[place], edge)
+            inside = take(source, a) + take(target, b) + take(edge, rows[place])
             directions.append(F.gelu(inside + pairs[place] if pairs else inside))
         return directions[0] + directions[1]
 
-    def _faces(self, k: int, h: Tensor, faces: Tensor) -> Tensor:
+    def _faces(self, k: int, h: Tensor, faces: list[Tensor | Lists]) -> Tensor:
         """Inner vectors of k-simplices for k >= 2."""
         mapped = h if self.inputs is None else self.inputs[k](h)
-        total = F.embedding(faces[:, 0], mapped)
-        for place in range(1, k + 1):
-            total = total + F.embedding(faces[:, place], mapped)
+        total = take(mapped, faces[0])
+        for face in faces[1:]:
+            total = total + take(mapped, face)
         return total if self.inputs is None else F.gelu(total)

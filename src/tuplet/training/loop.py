@@ -161,10 +161,11 @@ class Loop:
             state.step, state.spent = number + 1, time.perf_counter() - begin
             if due and state.step < len(steps):
                 self.keeper.save(state, self.fabric)
+        history.train_loss.append(self._finite() / max(state.count, 1))  # which waits for the steps to end
+        history.train_seconds.append(time.perf_counter() - begin)
         score = self.validation.score()
         self._warn_once(score)
         history.lr.append(rate)
-        history.train_loss.append(self._finite() / max(state.count, 1))
         history.val_loss.append(score.loss)
         history.val_metric.append(score.metric)
         history.seconds.append(time.perf_counter() - begin)

@@ -24,6 +24,7 @@ class History:
         val_loss: mean over the validation targets, after the epoch; NaN without a validation set.
         val_metric: over the validation set, after the epoch; NaN without one, or where it is undefined (ROC-AUC of one class).
         seconds: of the epoch, validation included.
+        train_seconds: of its training steps, loading included.
         best: number of the epoch whose weights are kept: the first with the best validation metric; if no epoch has one, the first with
             the lowest validation loss; if none has that either, the last.
     """
@@ -33,6 +34,7 @@ class History:
     val_loss: list[float] = field(default_factory=list)
     val_metric: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    train_seconds: list[float] = field(default_factory=list)
     best: int = 0
 
     @property

@@ -105,6 +105,13 @@ class Summary:
         return self.seconds / max(1, sum(result.epochs for result in self.results))
 
     @property
+    def train_seconds_per_epoch(self) -> float:
+        """The median epoch's training steps, loading included and validation not: what begins a run (compiling, recording) takes
+        some epochs longer than the others."""
+        every = [seconds for result in self.results for seconds in result.history.train_seconds]
+        return statistics.median(every) if every else math.nan
+
+    @property
     def best(self) -> Result:
         """The run with the best validation metric, or if none has one with the lowest validation loss; the first of equals."""
         first, *others = self.results
@@ -125,6 +132,7 @@ class Summary:
             "runs": [{key: v for key, v in result.plain().items() if key != "history"} for result in self.results],
             "seconds": round(self.seconds, 3),
             "seconds_per_epoch": round(self.seconds_per_epoch, 4),
+            "train_seconds_per_epoch": _number(round(self.train_seconds_per_epoch, 4)),
             "peak_memory_bytes": self.peak_memory,
             "parameters": self.parameters,
             "device": self.device,

@@ -11,12 +11,13 @@ from torch import Tensor
 from tuplet.attention.fused import exchange_kernels, line_kernels
 from tuplet.attention.fused.arithmetic import KERNELS, RELATIONS
 from tuplet.attention.weights import Rule
-from tuplet.kernels.sizes import power
+from tuplet.kernels.sizes import power, precision
 from tuplet.patterns.fused import FusedLines
 
-NUMBERS, PROGRAMS = 2048, 1024
-"""Numbers of a tile of virtual tokens, for all pairs of a program; programs that there should be about."""
-WARPS = 4
+ROWS, WARPS = 32, 4
+"""Tokens of a tile."""
+TILES = 32
+"""Programs that share the tokens of a graph, at most."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,16 @@ class Exchange:
         return share.sum(0).to(unreal.dtype), entries.sum(0, keepdim=True) if related else torch.zeros_like(table)
 
     def _sizes(self, unreal: Tensor) -> dict[str, int]:
-        virtual, (_, _, heads, width) = len(unreal) // max(1, self.lines.lines), unreal.shape
-        heads, virtual, width = power(heads, 1), power(virtual, 1), power(width, 1)
-        rows = max(1, min(16, NUMBERS // (heads * virtual * width)))
-        return {"ROWS": rows, "HEADS": heads, "VIRTUAL": virtual, "WIDTH": width}
+        """Products of matrices want at least 16 of everything."""
+        _, _, heads, width = unreal.shape
+        heads, virtual = power(heads, 1), len(unreal) // max(1, self.lines.lines)
+        rows = min(ROWS, power(self.lines.longest[0], 16))
+        least = -(-16 // heads)
+        return {"ROWS": rows, "HEADS": heads, "VIRTUAL": power(virtual, least), "WIDTH": power(width, least)}
 
     def _tiles(self, unreal: Tensor) -> int:
         """Programs that share the tokens of a graph."""
-        most = max(1, PROGRAMS // max(1, self.lines.lines))
-        return max(1, min(most, 64, -(-self.lines.longest[0] // self._sizes(unreal)["ROWS"])))
+        return max(1, min(TILES, -(-self.lines.longest[0] // self._sizes(unreal)["ROWS"])))
 
     def _given(self, real: Tensor, unreal: Tensor) -> tuple[Any, ...]:
         _, parts, heads, width = real.shape
@@ -108,6 +110,7 @@ class Exchange:
             "JOINT": joint,
             "UPWARD": self.upward,
             "ORDERED": self.lines.query_order.numel() > 0,
+            "PRECISION": precision(unreal),
             **self._sizes(unreal),
             "num_warps": WARPS,
         }

@@ -1,7 +1,8 @@
 """Kernels for tokens and virtual tokens that see each other: both ways at once, everything read once.
 
-One program has all heads of some tokens of a graph, as pairs (token, head), and all virtual tokens of that graph, which are few.
-What the virtual tokens see is put together from the shares of the programs of their graph.
+One program has all heads of some tokens of a graph, and all virtual tokens of that graph, which are few. A pair (head, virtual
+token) is a row that is zero outside of its head, so that one product of matrices gives the scores of all heads. What the virtual
+tokens see is put together from the shares of the programs of their graph.
 """
 
 # mypy: ignore-errors
@@ -15,12 +16,19 @@ from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, gradie
 
 
 @triton.jit
-def _place(graph, virtual, heads, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr):
-    """Row and head of each pair of a program; (pairs, VIRTUAL) the virtual tokens, and which of them there are."""
-    pair, number = tl.arange(0, ROWS * HEADS), tl.arange(0, VIRTUAL)
-    head = pair % HEADS
-    other = (graph * virtual + number)[None, :] + tl.zeros((ROWS * HEADS, VIRTUAL), tl.int64)
-    return pair // HEADS, head, other, (head < heads)[:, None] & (number < virtual)[None, :]
+def _columns(width, heads, HEADS: tl.constexpr, WIDTH: tl.constexpr):
+    """Of all heads side by side, where each column stands in memory, its head, and whether it exists."""
+    column = tl.arange(0, HEADS * WIDTH)
+    head, within = column // WIDTH, column % WIDTH
+    return head * width + within, head, (head < heads) & (within < width)
+
+
+@triton.jit
+def _pairs(virtual, heads, HEADS: tl.constexpr, VIRTUAL: tl.constexpr):
+    """Of all pairs (head, virtual token) the token and the head, and whether they exist."""
+    pair = tl.arange(0, HEADS * VIRTUAL)
+    number, head = pair % VIRTUAL, pair // VIRTUAL
+    return number, head, (number < virtual) & (head < heads)
 
 
 @triton.jit
@@ -32,53 +40,40 @@ def _tokens(start, place, live, Order, ORDERED: tl.constexpr):
 
 
 @triton.jit
-def _vectors(X, token, head, on, stride, width, WIDTH: tl.constexpr):
-    """(pairs, WIDTH) vectors in float32."""
-    column = tl.arange(0, WIDTH)
-    at = X + (token * stride + head * width)[:, None] + column[None, :]
-    return tl.load(at, mask=on[:, None] & (column < width)[None, :], other=0.0).to(tl.float32)
+def _rows(X, token, on, stride, at, there):
+    """(rows, columns) vectors, all heads side by side; ``there`` may be (rows, columns)."""
+    return tl.load(X + token[:, None] * stride + at[None, :], mask=on[:, None] & there, other=0.0)
 
 
 @triton.jit
-def _virtual_vectors(X, other, head, there, stride, width, WIDTH: tl.constexpr):
-    """(pairs, VIRTUAL, WIDTH) vectors of virtual tokens in float32."""
-    column = tl.arange(0, WIDTH)
-    at = X + (other * stride + head[:, None] * width)[:, :, None] + column[None, None, :]
-    return tl.load(at, mask=there[:, :, None] & (column < width)[None, None, :], other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _put(X, token, head, on, stride, width, values, WIDTH: tl.constexpr, ADD: tl.constexpr):
-    column = tl.arange(0, WIDTH)
-    at = X + (token * stride + head * width)[:, None] + column[None, :]
-    there = on[:, None] & (column < width)[None, :]
+def _put(X, token, on, stride, at, there, values, ADD: tl.constexpr):
+    place = X + token[:, None] * stride + at[None, :]
     if ADD:
-        values += tl.load(at, mask=there, other=0.0).to(tl.float32)
-    tl.store(at, values.to(X.dtype.element_ty), mask=there)
+        values += tl.load(place, mask=on[:, None] & there, other=0.0).to(tl.float32)
+    tl.store(place, values.to(X.dtype.element_ty), mask=on[:, None] & there)
 
 
 @triton.jit
-def _put_share(
-    X, values, first, stride, virtual, heads, width,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    """Write for each virtual token and head the sum over the rows of (pairs, VIRTUAL, WIDTH)."""
-    values = tl.sum(tl.reshape(values, (ROWS, HEADS * VIRTUAL * WIDTH)), 0)
-    flat = tl.arange(0, HEADS * VIRTUAL * WIDTH)
-    column, number, head = flat % WIDTH, flat // WIDTH % VIRTUAL, flat // (WIDTH * VIRTUAL)
-    there = (column < width) & (number < virtual) & (head < heads)
-    tl.store(X + (first + number) * stride + head * width + column, values, mask=there)
+def _by_head(x, ROWS: tl.constexpr, HEADS: tl.constexpr, PARTS: tl.constexpr):
+    """(rows, heads, parts) of (rows, heads · parts)."""
+    return tl.reshape(x, (ROWS, HEADS, PARTS))
 
 
 @triton.jit
-def _lse(score, there, before, JOINT: tl.constexpr):
-    """Log-sum-exps of scores with virtual keys, and with what came ``before`` if one softmax spans both."""
-    score = tl.where(there, score, float("-inf"))
-    largest = tl.max(score, 1)
+def _spread(x, ROWS: tl.constexpr, HEADS: tl.constexpr, PARTS: tl.constexpr):
+    """(rows, heads · parts) from one number a head (rows, heads)."""
+    return tl.reshape(tl.broadcast_to(x[:, :, None], (ROWS, HEADS, PARTS)), (ROWS, HEADS * PARTS))
+
+
+@triton.jit
+def _lse(score, exists, before, JOINT: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr):
+    """(rows, heads) log-sum-exps of scores with virtual keys, and with what came ``before`` if one softmax spans both."""
+    score = _by_head(tl.where(exists, score, float("-inf")), ROWS, HEADS, VIRTUAL)
+    largest = tl.max(score, 2)
     if JOINT:
         largest = tl.maximum(largest, before)
     largest = tl.where(largest == float("-inf"), 0.0, largest)
-    total = tl.sum(tl.exp(score - largest[:, None]), 1)
+    total = tl.sum(tl.exp(score - largest[:, :, None]), 2)
     if JOINT:
         total += tl.exp(before - largest)
     return largest + tl.log(tl.maximum(total, TINY))
@@ -89,7 +84,8 @@ def exchange(
     Real, Unreal, Table, Base, Before, Out, Lse, Outs, Lses, Side, Order, graphs, tiles, virtual, heads, width, scale,
     real_stride, unreal_stride,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, ADD: tl.constexpr, UPWARD: tl.constexpr,
-    ORDERED: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr, WIDTH: tl.constexpr,
+    ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Out = what tokens see, added to ``Base``, or if JOINT in one softmax with it, whose log-sum-exps go to Lse.
 
@@ -97,71 +93,70 @@ def exchange(
     """
     graph, tile = tl.program_id(0).to(tl.int64) // tiles, tl.program_id(0) % tiles
     start, length = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
-    row, head, other, there = _place(graph, virtual, heads, ROWS, HEADS, VIRTUAL)
-    part = heads * width
-    unreal_q = _virtual_vectors(Unreal, other, head, there, unreal_stride, width, WIDTH)
-    unreal_k = _virtual_vectors(Unreal + part, other, head, there, unreal_stride, width, WIDTH)
-    unreal_v = _virtual_vectors(Unreal + 2 * part, other, head, there, unreal_stride, width, WIDTH)
-    entry = tl.load(Table + head, mask=head < heads, other=0.0)[:, None]
-    largest = tl.full((ROWS * HEADS, VIRTUAL), float("-inf"), tl.float32)
-    total = tl.zeros((ROWS * HEADS, VIRTUAL), tl.float32)
-    up = tl.zeros((ROWS * HEADS, VIRTUAL, WIDTH), tl.float32)
+    at, head, there = _columns(width, heads, HEADS, WIDTH)
+    number, own, exists = _pairs(virtual, heads, HEADS, VIRTUAL)
+    block = (own[:, None] == head[None, :]) & there[None, :]
+    part, other = heads * width, graph * virtual + number
+    unreal_q = _rows(Unreal, other, exists, unreal_stride, at, block)
+    unreal_k = _rows(Unreal + part, other, exists, unreal_stride, at, block)
+    unreal_v = _rows(Unreal + 2 * part, other, exists, unreal_stride, at, block)
+    entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
+    heading = tl.arange(0, HEADS)
+    largest = tl.full((HEADS * VIRTUAL,), float("-inf"), tl.float32)
+    total = tl.zeros((HEADS * VIRTUAL,), tl.float32)
+    up = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     for first in range(tile * ROWS, length, tiles * ROWS):
-        live = (first + row < length) & (head < heads)
-        token = _tokens(start, first + row, live, Order, ORDERED)
-        q = _vectors(Real, token, head, live, real_stride, width, WIDTH)
-        dot = tl.sum(q[:, None, :] * unreal_k, 2)
+        place = first + tl.arange(0, ROWS)
+        live = place < length
+        token = _tokens(start, place, live, Order, ORDERED)
+        q = _rows(Real, token, live, real_stride, at, there[None, :])
+        dot = tl.dot(q, tl.trans(unreal_k), input_precision=PRECISION)
         _, score = scores(dot, entry, scale, KERNEL, RELATION)
+        share = tl.full((ROWS, HEADS), 1.0, tl.float32)
         if KERNEL == RELU:
-            weight, share = tl.maximum(score, 0.0), tl.full((ROWS * HEADS,), 1.0, tl.float32)
+            weight = tl.maximum(score, 0.0)
         else:
-            before = tl.full((ROWS * HEADS,), float("-inf"), tl.float32)
+            lses = token[:, None] * heads + heading[None, :]
+            known = live[:, None] & (heading < heads)[None, :]
+            before = tl.full((ROWS, HEADS), float("-inf"), tl.float32)
             if JOINT:
-                before = tl.load(Before + token * heads + head, mask=live, other=float("-inf"))
-            lse = _lse(score, there, before, JOINT)
-            weight, share = tl.exp(score - lse[:, None]), tl.exp(before - lse)
+                before = tl.load(Before + lses, mask=known, other=float("-inf"))
+            lse = _lse(score, exists[None, :], before, JOINT, ROWS, HEADS, VIRTUAL)
+            weight = tl.exp(score - _spread(lse, ROWS, HEADS, VIRTUAL))
             if JOINT:
-                tl.store(Lse + token * heads + head, lse, mask=live)
-        weight = tl.where(there, weight, 0.0)
+                share = tl.exp(before - lse)
+                tl.store(Lse + lses, lse, mask=known)
+        weight = tl.where(exists[None, :], weight, 0.0)
         if RELATION == REWEIGHT:
             weight = weight * entry
-        out = tl.sum(weight[:, :, None] * unreal_v, 1)
+        out = tl.dot(weight.to(unreal_v.dtype), unreal_v, input_precision=PRECISION)
         if ADD:
-            base = _vectors(Base, token, head, live, part, width, WIDTH)
-            out += base * share[:, None] if JOINT else base
-        _put(Out, token, head, live, part, width, out, WIDTH, False)
+            base = _rows(Base, token, live, part, at, there[None, :]).to(tl.float32)
+            out += base * _spread(share, ROWS, HEADS, WIDTH) if JOINT else base
+        _put(Out, token, live, part, at, there[None, :], out, False)
         if UPWARD:
-            k = _vectors(Real + part, token, head, live, real_stride, width, WIDTH)
-            v = _vectors(Real + 2 * part, token, head, live, real_stride, width, WIDTH)
-            dot = tl.sum(unreal_q * k[:, None, :], 2)
+            k = _rows(Real + part, token, live, real_stride, at, there[None, :])
+            v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
+            dot = tl.dot(unreal_q, tl.trans(k), input_precision=PRECISION)
             _, score = scores(dot, dot, scale, KERNEL, NONE)
-            exists = there & live[:, None]
             if KERNEL == RELU:
-                weight = tl.where(exists, tl.maximum(score, 0.0), 0.0)
+                weight = tl.where(live[None, :], tl.maximum(score, 0.0), 0.0)
             else:
-                score = tl.where(exists, score, float("-inf"))
-                higher = tl.maximum(largest, score)
-                finite = tl.where(higher == float("-inf"), 0.0, higher)
-                weight = tl.exp(score - finite)
-                fade = tl.exp(largest - finite)
-                total = total * fade + weight
-                up = up * fade[:, :, None]
+                score = tl.where(live[None, :], score, float("-inf"))
+                higher = tl.maximum(largest, tl.max(score, 1))
+                weight = tl.exp(score - higher[:, None])
+                fade = tl.exp(largest - higher)
+                total = total * fade + tl.sum(weight, 1)
+                up = up * fade[:, None]
                 largest = higher
-            up += weight[:, :, None] * v[:, None, :]
+            up += tl.dot(weight.to(v.dtype), v, input_precision=PRECISION)
     if UPWARD:
-        first = tile * graphs * virtual + graph * virtual
-        if KERNEL != RELU:  # rows of a program have had a softmax each
-            tops = tl.max(tl.reshape(largest, (ROWS, HEADS * VIRTUAL)), 0)
-            finite = tl.where(tops == float("-inf"), 0.0, tops)
-            shares = tl.exp(tl.reshape(largest, (ROWS, HEADS * VIRTUAL)) - finite[None, :])
-            totals = tl.sum(tl.reshape(total, (ROWS, HEADS * VIRTUAL)) * shares, 0)
-            flat = tl.arange(0, HEADS * VIRTUAL)
-            number, own = flat % VIRTUAL, flat // VIRTUAL
-            lses = tl.where(totals > 0, tops + tl.log(tl.maximum(totals, TINY)), float("-inf"))
-            tl.store(Lses + (first + number) * heads + own, lses, mask=(number < virtual) & (own < heads))
-            shares = shares / tl.maximum(totals, TINY)[None, :]
-            up = up * tl.reshape(shares, (ROWS * HEADS, VIRTUAL))[:, :, None]
-        _put_share(Outs, up, first, part, virtual, heads, width, ROWS, HEADS, VIRTUAL, WIDTH)
+        place = tile * graphs * virtual + other
+        if KERNEL != RELU:
+            up = up / tl.maximum(total, TINY)[:, None]
+            lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
+            tl.store(Lses + place * heads + own, lse, mask=exists)
+        _put(Outs, place, exists, part, at, block, up, False)
 
 
 @triton.jit
@@ -169,71 +164,82 @@ def exchange_gradient(
     Real, Unreal, Table, Out, Lse, GradOut, Up, GradUp, UpLse, GradReal, Share, TableShare, Side, Order, graphs, tiles,
     virtual, heads, width, scale, real_stride, unreal_stride,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, ADD: tl.constexpr, UPWARD: tl.constexpr,
-    ORDERED: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr, WIDTH: tl.constexpr,
+    ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
     """GradReal (T, 3, h, c), added to what is there if ADD; Share (tiles, V, 3, h, c) of the gradients of virtual tokens, and
     TableShare (G·tiles, h) of that of the relation's number."""
     graph, tile = tl.program_id(0).to(tl.int64) // tiles, tl.program_id(0) % tiles
     start, length = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
-    row, head, other, there = _place(graph, virtual, heads, ROWS, HEADS, VIRTUAL)
-    part = heads * width
-    unreal_q = _virtual_vectors(Unreal, other, head, there, unreal_stride, width, WIDTH)
-    unreal_k = _virtual_vectors(Unreal + part, other, head, there, unreal_stride, width, WIDTH)
-    unreal_v = _virtual_vectors(Unreal + 2 * part, other, head, there, unreal_stride, width, WIDTH)
-    entry = tl.load(Table + head, mask=head < heads, other=0.0)[:, None]
-    up_grad, up_lse = unreal_q, tl.zeros((ROWS * HEADS, VIRTUAL), tl.float32)
+    at, head, there = _columns(width, heads, HEADS, WIDTH)
+    number, own, exists = _pairs(virtual, heads, HEADS, VIRTUAL)
+    block = (own[:, None] == head[None, :]) & there[None, :]
+    part, other = heads * width, graph * virtual + number
+    unreal_q = _rows(Unreal, other, exists, unreal_stride, at, block)
+    unreal_k = _rows(Unreal + part, other, exists, unreal_stride, at, block)
+    unreal_v = _rows(Unreal + 2 * part, other, exists, unreal_stride, at, block)
+    entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
+    heading = tl.arange(0, HEADS)
+    up_grad, up_lse = unreal_q, tl.zeros((HEADS * VIRTUAL,), tl.float32)
     up_shift = up_lse
     if UPWARD:
-        up_grad = _virtual_vectors(GradUp, other, head, there, part, width, WIDTH)
-        up = _virtual_vectors(Up, other, head, there, part, width, WIDTH)
-        up_lse = tl.load(UpLse + other * heads + head[:, None], mask=there, other=0.0)
+        up_grad = _rows(GradUp, other, exists, part, at, block)
+        up = _rows(Up, other, exists, part, at, block)
+        up_lse = tl.load(UpLse + other * heads + own, mask=exists, other=0.0)
         up_lse = tl.where(up_lse == float("-inf"), 0.0, up_lse)
-        up_shift = -tl.sum(up * up_grad, 2)
-    grad_entries = tl.zeros((ROWS * HEADS, VIRTUAL), tl.float32)
-    grad_uq = tl.zeros((ROWS * HEADS, VIRTUAL, WIDTH), tl.float32)
-    grad_uk = tl.zeros((ROWS * HEADS, VIRTUAL, WIDTH), tl.float32)
-    grad_uv = tl.zeros((ROWS * HEADS, VIRTUAL, WIDTH), tl.float32)
+        up_shift = -tl.sum(up.to(tl.float32) * up_grad.to(tl.float32), 1)
+    grad_entries = tl.zeros((ROWS, HEADS * VIRTUAL), tl.float32)
+    grad_uq = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
+    grad_uk = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
+    grad_uv = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     for first in range(tile * ROWS, length, tiles * ROWS):
-        live = (first + row < length) & (head < heads)
-        token = _tokens(start, first + row, live, Order, ORDERED)
-        exists = there & live[:, None]
-        q = _vectors(Real, token, head, live, real_stride, width, WIDTH)
-        grad = _vectors(GradOut, token, head, live, part, width, WIDTH)
-        dot = tl.sum(q[:, None, :] * unreal_k, 2)
-        grad_weight = tl.sum(grad[:, None, :] * unreal_v, 2)
+        place = first + tl.arange(0, ROWS)
+        live = place < length
+        token = _tokens(start, place, live, Order, ORDERED)
+        both = live[:, None] & exists[None, :]
+        q = _rows(Real, token, live, real_stride, at, there[None, :])
+        grad = _rows(GradOut, token, live, part, at, there[None, :])
+        dot = tl.dot(q, tl.trans(unreal_k), input_precision=PRECISION)
+        grad_weight = tl.dot(grad, tl.trans(unreal_v), input_precision=PRECISION)
         if JOINT:
-            lse = tl.load(Lse + token * heads + head, mask=live, other=0.0)
-            shift = -tl.sum(grad * _vectors(Out, token, head, live, part, width, WIDTH), 1)
+            known = live[:, None] & (heading < heads)[None, :]
+            lse = tl.load(Lse + token[:, None] * heads + heading[None, :], mask=known, other=0.0)
+            out = _rows(Out, token, live, part, at, there[None, :])
+            shift = -tl.sum(_by_head(grad.to(tl.float32) * out.to(tl.float32), ROWS, HEADS, WIDTH), 2)
         else:
             _, score = scores(dot, entry, scale, KERNEL, RELATION)
-            lse = _lse(score, there, tl.zeros((ROWS * HEADS,), tl.float32), False)
-            weight = tl.where(exists, tl.exp(score - lse[:, None]), 0.0)
-            shift = -tl.sum(weight * grad_weight, 1)
+            lse = _lse(score, exists[None, :], tl.zeros((ROWS, HEADS), tl.float32), False, ROWS, HEADS, VIRTUAL)
+            weight = tl.where(both, tl.exp(score - _spread(lse, ROWS, HEADS, VIRTUAL)), 0.0)
+            shift = -tl.sum(_by_head(weight * grad_weight, ROWS, HEADS, VIRTUAL), 2)
         grad_dot, weight, grad_entry = gradients(
-            dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION
+            dot, entry, both, grad_weight, _spread(lse, ROWS, HEADS, VIRTUAL), _spread(shift, ROWS, HEADS, VIRTUAL), scale,
+            KERNEL, RELATION,
         )  # fmt: skip
         if RELATION != NONE:
-            grad_entries += tl.where(exists, grad_entry, 0.0)
-        grad_uv += weight[:, :, None] * grad[:, None, :]
-        grad_uk += grad_dot[:, :, None] * q[:, None, :]
-        grad_q = tl.sum(grad_dot[:, :, None] * unreal_k, 1)
-        _put(GradReal, token, head, live, real_stride, width, grad_q, WIDTH, ADD)
+            grad_entries += tl.where(both, grad_entry, 0.0)
+        grad_dot = grad_dot.to(q.dtype)
+        grad_uv += tl.dot(tl.trans(weight.to(grad.dtype)), grad, input_precision=PRECISION)
+        grad_uk += tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION)
+        grad_q = tl.dot(grad_dot, unreal_k, input_precision=PRECISION)
+        _put(GradReal, token, live, real_stride, at, there[None, :], grad_q, ADD)
         if UPWARD:
-            k = _vectors(Real + part, token, head, live, real_stride, width, WIDTH)
-            v = _vectors(Real + 2 * part, token, head, live, real_stride, width, WIDTH)
-            dot = tl.sum(unreal_q * k[:, None, :], 2)
-            grad_weight = tl.sum(up_grad * v[:, None, :], 2)
-            grad_dot, weight, _ = gradients(dot, dot, exists, grad_weight, up_lse, up_shift, scale, KERNEL, NONE)
-            grad_uq += grad_dot[:, :, None] * k[:, None, :]
-            grad_k = tl.sum(grad_dot[:, :, None] * unreal_q, 1)
-            _put(GradReal + part, token, head, live, real_stride, width, grad_k, WIDTH, ADD)
-            grad_v = tl.sum(weight[:, :, None] * up_grad, 1)
-            _put(GradReal + 2 * part, token, head, live, real_stride, width, grad_v, WIDTH, ADD)
+            k = _rows(Real + part, token, live, real_stride, at, there[None, :])
+            v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
+            dot = tl.dot(k, tl.trans(unreal_q), input_precision=PRECISION)
+            grad_weight = tl.dot(v, tl.trans(up_grad), input_precision=PRECISION)
+            grad_dot, weight, _ = gradients(
+                dot, dot, both, grad_weight, up_lse[None, :], up_shift[None, :], scale, KERNEL, NONE
+            )  # fmt: skip
+            grad_dot = grad_dot.to(k.dtype)
+            grad_uq += tl.dot(tl.trans(grad_dot), k, input_precision=PRECISION)
+            grad_k = tl.dot(grad_dot, unreal_q, input_precision=PRECISION)
+            _put(GradReal + part, token, live, real_stride, at, there[None, :], grad_k, ADD)
+            grad_v = tl.dot(weight.to(v.dtype), up_grad, input_precision=PRECISION)
+            _put(GradReal + 2 * part, token, live, real_stride, at, there[None, :], grad_v, ADD)
     if RELATION != NONE:
-        sums = tl.sum(tl.sum(tl.reshape(grad_entries, (ROWS, HEADS, VIRTUAL)), 2), 0)
-        own = tl.arange(0, HEADS)
-        tl.store(TableShare + tl.program_id(0) * heads + own, sums, mask=own < heads)
-    first = tile * graphs * virtual + graph * virtual
-    _put_share(Share, grad_uq, first, 3 * part, virtual, heads, width, ROWS, HEADS, VIRTUAL, WIDTH)
-    _put_share(Share + part, grad_uk, first, 3 * part, virtual, heads, width, ROWS, HEADS, VIRTUAL, WIDTH)
-    _put_share(Share + 2 * part, grad_uv, first, 3 * part, virtual, heads, width, ROWS, HEADS, VIRTUAL, WIDTH)
+        sums = tl.sum(tl.sum(_by_head(grad_entries, ROWS, HEADS, VIRTUAL), 2), 0)
+        tl.store(TableShare + tl.program_id(0) * heads + heading, sums, mask=heading < heads)
+    place = tile * graphs * virtual + other
+    _put(Share, place, exists, 3 * part, at, block, grad_uq, False)
+    _put(Share + part, place, exists, 3 * part, at, block, grad_uk, False)
+    _put(Share + 2 * part, place, exists, 3 * part, at, block, grad_uv, False)
