@@ -13,8 +13,16 @@ from tuplet.kernels.sizes import power, precision
 
 PARTS = 128
 """Programs that share the tokens where weights' gradients are summed."""
-MANY = 4096
-"""Rows from which on they are summed in two steps."""
+
+
+def add_shares(share: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The sum over the first axis, which numbers the programs that have found a share each."""
+    out = share.new_empty(share.shape[1:], dtype=dtype)
+    count = out.numel()
+    if count:
+        columns = 128 if count > 2048 else 32
+        dense_kernels.add_shares[(-(-count // columns),)](share, out, len(share), count, PARTS=32, COLUMNS=columns)
+    return out
 
 
 @torch.library.custom_op("tuplet::linear", mutates_args=())
@@ -29,12 +37,10 @@ def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 @torch.library.custom_op("tuplet::column_sums", mutates_args=())
 def _column_sums(x: Tensor) -> Tensor:
-    if len(x) < MANY:
-        return x.sum(0)
     rows, width = 128, min(64, power(x.shape[1], 16))
     share = x.new_empty(max(1, -(-x.shape[0] // rows)), x.shape[1], dtype=torch.float32)
     dense_kernels.column_sums[len(share), -(-x.shape[1] // width)](x, share, *x.shape, ROWS=rows, WIDTH=width)
-    return share.sum(0).to(x.dtype)
+    return add_shares(share, x.dtype)
 
 
 @_column_sums.register_fake
@@ -93,7 +99,7 @@ def _feed_forward_gradient(
         grad, x, w1, b1, w2, grad_x, share, x.shape[0], width, hidden, parts, GELU=gelu, PRECISION=precision(x),
         **sizes, num_warps=8,
     )  # fmt: skip
-    return grad_x, share.sum(0).to(w1.dtype)
+    return grad_x, add_shares(share, w1.dtype)
 
 
 @_feed_forward_gradient.register_fake

@@ -27,6 +27,16 @@ def column_sums(X, Share, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def add_shares(Share, Out, parts, count, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Out (count,): the sum of the shares (parts, count) of all programs."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((PARTS, COLUMNS), tl.float32)
+    for first in range(0, parts, PARTS):
+        total += _tile(Share, first + tl.arange(0, PARTS), column, parts, count)
+    tl.store(Out + column, tl.sum(total, 0).to(Out.dtype.element_ty), mask=column < count)
+
+
+@triton.jit
 def activation(h, GELU: tl.constexpr):
     """The activation and its derivative."""
     if GELU:

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from tuplet.kernels import norm_kernels, post_norm_kernels
+from tuplet.kernels.dense import add_shares
 from tuplet.kernels.norm import WARPS, room_for, sizes_of
 from tuplet.kernels.sizes import power, precision
 
@@ -92,7 +93,7 @@ def _gradient(
         PARTS=power(programs, 1), num_warps=WARPS,
     )  # fmt: skip
     low = grad_x.to(message.dtype)
-    return grad_x, low @ output.to(low.dtype), (low.t() @ message).to(output.dtype), share.sum(0), norms
+    return grad_x, low @ output.to(low.dtype), (low.t() @ message).to(output.dtype), add_shares(share), norms
 
 
 @_gradient.register_fake

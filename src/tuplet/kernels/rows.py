@@ -111,6 +111,7 @@ def _take_gradient(
     grad: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor, special: int, count: int
 ) -> Tensor:
     from tuplet.kernels import row_kernels
+    from tuplet.kernels.dense import add_shares
 
     grad = grad.contiguous()
     out = grad.new_empty(count, grad.shape[1])
@@ -124,7 +125,7 @@ def _take_gradient(
             grad, rows, share, len(grad), grad.shape[1], special, parts, PRECISION="ieee", ROWS=tile, WIDTH=width,
             KINDS=power(special, 16),
         )  # fmt: skip
-        out[:special] = share.sum(0)
+        out[:special] = add_shares(share, out.dtype)
     return out
 
 

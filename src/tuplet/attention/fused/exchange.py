@@ -11,6 +11,7 @@ from torch import Tensor
 from tuplet.attention.fused import exchange_kernels, line_kernels
 from tuplet.attention.fused.arithmetic import KERNELS, RELATIONS
 from tuplet.attention.weights import Rule
+from tuplet.kernels.dense import add_shares
 from tuplet.kernels.sizes import power, precision
 from tuplet.patterns.fused import FusedLines
 
@@ -83,7 +84,7 @@ class Exchange:
             real, unreal, table, out, lse, grad, up, grad_up, up_lse, into, share, entries, *self._given(real, unreal),
             ADD=add, **self._choices(unreal, joint),
         )  # fmt: skip
-        return share.sum(0).to(unreal.dtype), entries.sum(0, keepdim=True) if related else torch.zeros_like(table)
+        return add_shares(share, unreal.dtype), add_shares(entries)[None] if related else torch.zeros_like(table)
 
     def _sizes(self, unreal: Tensor) -> dict[str, int]:
         """Products of matrices want at least 16 of everything."""
@@ -100,7 +101,7 @@ class Exchange:
     def _given(self, real: Tensor, unreal: Tensor) -> tuple[Any, ...]:
         _, parts, heads, width = real.shape
         virtual = len(unreal) // max(1, self.lines.lines)
-        sizes = (self.lines.lines, self._tiles(unreal), virtual, heads, width, self.rule.scale)
+        sizes = (self.lines.lines, self._tiles(unreal), self.lines.longest[0], virtual, heads, width, self.rule.scale)
         return self.lines.query, self.lines.query_order, *sizes, parts * heads * width, 3 * heads * width
 
     def _choices(self, unreal: Tensor, joint: bool) -> dict[str, Any]:

@@ -81,8 +81,8 @@ def _lse(score, exists, before, JOINT: tl.constexpr, ROWS: tl.constexpr, HEADS: 
 
 @triton.jit
 def exchange(
-    Real, Unreal, Table, Base, Before, Out, Lse, Outs, Lses, Side, Order, graphs, tiles, virtual, heads, width, scale,
-    real_stride, unreal_stride,
+    Real, Unreal, Table, Base, Before, Out, Lse, Outs, Lses, Side, Order, graphs, tiles, longest, virtual, heads, width,
+    scale, real_stride, unreal_stride,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, ADD: tl.constexpr, UPWARD: tl.constexpr,
     ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -92,7 +92,8 @@ def exchange(
     Outs (tiles, V, h, c) and Lses (tiles, V, h) are what virtual tokens see of a program's tokens.
     """
     graph, tile = tl.program_id(0).to(tl.int64) // tiles, tl.program_id(0) % tiles
-    start, length = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
+    start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
+    length = tl.minimum(every, longest)  # what is longer is padding
     at, head, there = _columns(width, heads, HEADS, WIDTH)
     number, own, exists = _pairs(virtual, heads, HEADS, VIRTUAL)
     block = (own[:, None] == head[None, :]) & there[None, :]
@@ -150,6 +151,10 @@ def exchange(
                 up = up * fade[:, None]
                 largest = higher
             up += tl.dot(weight.to(v.dtype), v, input_precision=PRECISION)
+    for first in range(longest + tile * ROWS, every, tiles * ROWS):
+        place = first + tl.arange(0, ROWS)
+        token = _tokens(start, place, place < every, Order, ORDERED)
+        _put(Out, token, place < every, part, at, there[None, :], tl.zeros((ROWS, HEADS * WIDTH), tl.float32), False)
     if UPWARD:
         place = tile * graphs * virtual + other
         if KERNEL != RELU:
@@ -162,7 +167,7 @@ def exchange(
 @triton.jit
 def exchange_gradient(
     Real, Unreal, Table, Out, Lse, GradOut, Up, GradUp, UpLse, GradReal, Share, TableShare, Side, Order, graphs, tiles,
-    virtual, heads, width, scale, real_stride, unreal_stride,
+    longest, virtual, heads, width, scale, real_stride, unreal_stride,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, ADD: tl.constexpr, UPWARD: tl.constexpr,
     ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -170,7 +175,8 @@ def exchange_gradient(
     """GradReal (T, 3, h, c), added to what is there if ADD; Share (tiles, V, 3, h, c) of the gradients of virtual tokens, and
     TableShare (G·tiles, h) of that of the relation's number."""
     graph, tile = tl.program_id(0).to(tl.int64) // tiles, tl.program_id(0) % tiles
-    start, length = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
+    start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
+    length = tl.minimum(every, longest)  # what is longer is padding
     at, head, there = _columns(width, heads, HEADS, WIDTH)
     number, own, exists = _pairs(virtual, heads, HEADS, VIRTUAL)
     block = (own[:, None] == head[None, :]) & there[None, :]
@@ -236,6 +242,15 @@ def exchange_gradient(
             _put(GradReal + part, token, live, real_stride, at, there[None, :], grad_k, ADD)
             grad_v = tl.dot(weight.to(v.dtype), up_grad, input_precision=PRECISION)
             _put(GradReal + 2 * part, token, live, real_stride, at, there[None, :], grad_v, ADD)
+    rest = every * 0 if ADD else every
+    for first in range(longest + tile * ROWS, rest, tiles * ROWS):
+        place = first + tl.arange(0, ROWS)
+        token = _tokens(start, place, place < every, Order, ORDERED)
+        nothing = tl.zeros((ROWS, HEADS * WIDTH), tl.float32)
+        _put(GradReal, token, place < every, real_stride, at, there[None, :], nothing, False)
+        if UPWARD:
+            _put(GradReal + part, token, place < every, real_stride, at, there[None, :], nothing, False)
+            _put(GradReal + 2 * part, token, place < every, real_stride, at, there[None, :], nothing, False)
     if RELATION != NONE:
         sums = tl.sum(tl.sum(_by_head(grad_entries, ROWS, HEADS, VIRTUAL), 2), 0)
         tl.store(TableShare + tl.program_id(0) * heads + heading, sums, mask=heading < heads)

@@ -10,6 +10,7 @@ from torch import Tensor
 from tuplet.attention.fused import factorised, line_kernels, row_kernels
 from tuplet.attention.fused.arithmetic import KERNELS, RELATIONS
 from tuplet.attention.weights import Rule, narrow
+from tuplet.kernels.dense import add_shares
 from tuplet.kernels.sizes import power, precision
 from tuplet.patterns.fused import FusedLines, FusedRows
 
@@ -159,7 +160,7 @@ def backward(
     )  # fmt: skip
     for grad, shares in zip(grads, (grad_q, grad_k, grad_v), strict=True):
         if len(shares) > 1:
-            grad.copy_(shares.sum(0))
+            grad.copy_(add_shares(shares))
     return grads[0], grads[1], grads[2], _table_gradient(partial, table)
 
 
@@ -212,4 +213,4 @@ def _table_gradient(partial: Tensor, table: Tensor) -> Tensor:
     """(types, h) from the shares of the programs."""
     if len(partial) == 0:
         return torch.zeros_like(table)
-    return narrow(partial.sum(0).t(), table.dtype).contiguous()
+    return narrow(add_shares(partial).t(), table.dtype).contiguous()
