@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from tuplet.attention import Rule, attend
+from tuplet.attention import Rule, attend, strips
 from tuplet.attention.torch_backend import attend as torch_attend
 from tuplet.graphs import read
 from tuplet.patterns import (
@@ -116,6 +116,25 @@ def test_operator_is_the_definition_and_its_gradients_are_right(case, rule):
     assert gradcheck(messages_and_masses, (q, k, v, table), atol=1e-6)
 
 
+@pytest.mark.parametrize("downward", [True, False])
+def test_strips_are_the_definition_and_their_gradients_are_right(downward, monkeypatch):
+    """Long graphs beside few virtual tokens have a way of their own; here every graph is long."""
+    monkeypatch.setattr(strips, "SHORTEST", 0)
+    graph = read(GRAPHS)
+    tokens, virtual = Tuples.all(graph, 2), Virtual.make(graph, 2)
+    sides = (tokens, virtual) if downward else (virtual, tokens)
+    layout, pairs = virtual_layout(*sides).planned(), virtual_pairs(*sides)
+    rule = Rule("softmax", "none", 0.5)
+    q, k, v, _ = inputs(pairs, 0, "softmax")
+    assert strips.find(layout, q, k, rule) == strips.Strips([n * n for n in graph.sizes], 2, downward)
+    found, expected = (attend(q, k, v, group, None, rule) for group in (layout, pairs))
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert gradcheck(lambda *tensors: attend(*tensors, layout, None, rule), (q, k, v), atol=1e-6)
+    low = attend(*(x.to(torch.bfloat16) for x in (q, k, v)), layout, None, rule)[0]
+    assert low.dtype == torch.bfloat16
+    torch.testing.assert_close(low.double(), expected[0], rtol=0.05, atol=0.05)
+
+
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_layouts_hold_the_defined_pairs(case):
     _, layout, pairs, types = case
@@ -133,6 +152,8 @@ def test_tiny_blocks_and_chunks_change_nothing(rule, monkeypatch):
     monkeypatch.setattr(structure, "block_size", lambda device: 64)
     monkeypatch.setattr(structure, "chunk_size", lambda device: 3)
     monkeypatch.setattr("tuplet.attention.lines.block_size", lambda device: 64)
+    monkeypatch.setattr("tuplet.attention.bags.PAIRS_AT_ONCE", 3)
+    monkeypatch.setattr("tuplet.attention.bags.PAIRS_A_ROW", 0)
     for (name, layout, pairs, types), (_, whole, _, _) in zip(cases(), CASES, strict=True):
         if not serves((name, layout, pairs, types), rule):
             continue

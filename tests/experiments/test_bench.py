@@ -44,7 +44,7 @@ def test_the_products_are_those_of_the_linear_maps():
     task = molecules(4)
     options = module._options("A1", None, 1)
     model = module._make("A1", task, options)
-    with module._Products() as found:
+    with module._Products() as found, module.set_aside():
         model(list(task.graphs)).sum().backward()
     tokens = sum(graph.num_nodes for graph in task.graphs)
     forward = {right[1] for left, right, _ in found.found if left[0] == tokens and left[1] == 64}

@@ -1,6 +1,16 @@
 """How attention is computed: one function, interchangeable backends, kernels and relations."""
 
-from tuplet.attention.api import BACKENDS, Backend, Group, attend, attend_apart, check_backend, join, resolve_backend
+from tuplet.attention.api import (
+    BACKENDS,
+    Backend,
+    Group,
+    attend,
+    attend_apart,
+    attend_joined,
+    check_backend,
+    join,
+    resolve_backend,
+)
 from tuplet.attention.kernels import FavorFeatures, FeatureMap, Kernel, feature_map
 from tuplet.attention.kronecker import kronecker_attend
 from tuplet.attention.weights import Rule
@@ -15,6 +25,7 @@ __all__ = [
     "Rule",
     "attend",
     "attend_apart",
+    "attend_joined",
     "check_backend",
     "feature_map",
     "join",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import torch
 from torch import Tensor
@@ -59,10 +59,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, group: Group, table: Tensor | None, 
     Returns:
         (T1, h, c') messages, zero for a query without keys, and (T1, h) log-sum-exps of the scores.
     """
-    if table is None:
-        if rule.relation != "none":
-            raise OptionError(f"relation: {rule.relation!r} needs a table of its numbers; came none")
-        table = q.new_zeros(1, q.shape[1])
+    table = _numbers(q, table, rule)
     if isinstance(group, DefinedPairs):
         return reference.attend(q, k, v, group, table, rule)
     if isinstance(group, FusedLines | FusedRows):
@@ -78,6 +75,10 @@ def attend_apart(
     """(T1, h, c') messages of heads that are dealt to groups round-robin: head h attends to group h mod groups alone."""
     if len(groups) == 1:  # also where a fused structure holds all groups
         return attend(q, k, v, groups[0], table, rule)[0]
+    if _plain(groups):
+        message = torch_backend.attend_apart(q, k, v, groups, _numbers(q, table, rule), rule)
+        if message is not None:
+            return message
     parts = []
     for number, group in enumerate(groups):
         heads = slice(number, None, len(groups))
@@ -87,6 +88,29 @@ def attend_apart(
         return torch.stack(parts, dim=2).flatten(1, 2)
     dealt = [head for group in range(len(groups)) for head in range(group, q.shape[1], len(groups))]
     return torch.cat(parts, dim=1)[:, sorted(range(q.shape[1]), key=dealt.__getitem__)]
+
+
+def attend_joined(q: Tensor, parts: list[tuple[Tensor, Tensor, Group, Tensor | None]], rule: Rule) -> Tensor:
+    """(T1, h, c') messages of one softmax over the union of groups, each with keys, values and a table of its own."""
+    keys, values, groups, tables = zip(*parts, strict=True)
+    if _plain(groups):
+        numbers = tuple(_numbers(q, table, rule) for table in tables)
+        message = torch_backend.attend_joined(q, keys, values, groups, numbers, rule)
+        if message is not None:
+            return message
+    return join([attend(q, k, v, group, table, rule) for k, v, group, table in parts], rule)
+
+
+def _plain(groups: tuple[Group, ...]) -> TypeGuard[tuple[Structure, ...]]:
+    """Whether all groups are laid out for the ``torch`` backend."""
+    return all(isinstance(group, Structure) for group in groups)
+
+
+def _numbers(q: Tensor, table: Tensor | None, rule: Rule) -> Tensor:
+    """The table of a relation; one without effect where there is no relation."""
+    if table is None and rule.relation != "none":
+        raise OptionError(f"relation: {rule.relation!r} needs a table of its numbers; came none")
+    return q.new_zeros(1, q.shape[1]) if table is None else table
 
 
 def join(parts: list[tuple[Tensor, Tensor]], rule: Rule) -> Tensor:

@@ -1,4 +1,8 @@
-"""The ``torch`` backend as one operator: opaque to ``torch.compile``, with a backward pass of its own."""
+"""The ``torch`` backend: which way of computing suits a structure.
+
+Any structure is one operator, opaque to ``torch.compile``, with a backward pass of its own. Run eagerly, rows and strips are
+functions instead that keep a little for it, and rows of several groups are one.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,13 @@ import torch
 from torch import Tensor
 
 from tuplet.attention import lines, rows
+from tuplet.attention.bags import Keyed, are_rows
+from tuplet.attention.strips import StripAttention, find
 from tuplet.attention.weights import Rule, wide
 from tuplet.patterns import Lines, Structure, unpack
+
+Structures = tuple[Structure, ...]
+Tensors = tuple[Tensor, ...]
 
 
 @torch.library.custom_op("tuplet::attend", mutates_args=())
@@ -26,9 +35,11 @@ def _attend(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     structure = unpack(list(tensors), list(integers))
-    backend = lines if isinstance(structure, Lines) else rows
+    rule = Rule(kernel, relation, scale)
     with torch.autocast(q.device.type, enabled=False):  # the operator chooses its own precision
-        return backend.forward(q, k, v, table, structure, Rule(kernel, relation, scale))
+        if isinstance(structure, Lines):
+            return lines.forward(q, k, v, table, structure, rule)
+        return rows.forward(q, k, v, table, Keyed.apart((structure,), len(k)), rule)[:2]
 
 
 @_attend.register_fake
@@ -42,10 +53,11 @@ def _attend_backward(
     tensors: Sequence[Tensor], integers: Sequence[int], kernel: str, relation: str, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     structure = unpack(list(tensors), list(integers))
-    backend = lines if isinstance(structure, Lines) else rows
     rule = Rule(kernel, relation, scale)
     with torch.autocast(q.device.type, enabled=False):
-        return backend.backward(grad_out, grad_lse, q, k, v, table, out, lse, structure, rule)
+        if isinstance(structure, Lines):
+            return lines.backward(grad_out, grad_lse, q, k, v, table, out, lse, structure, rule)
+        return rows.backward(grad_out, grad_lse, q, k, v, table, lse, Keyed.apart((structure,), len(k)), rule)
 
 
 @_attend_backward.register_fake
@@ -73,5 +85,30 @@ _attend.register_autograd(_backward, setup_context=_setup)
 
 def attend(q: Tensor, k: Tensor, v: Tensor, structure: Structure, table: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
     """Messages (T1, h, c) and log-sum-exps (T1, h) of one group of keys."""
+    if not torch.compiler.is_compiling():
+        strips = find(structure, q, k, rule)
+        if strips is not None:
+            return StripAttention.apply(q, k, v, strips, rule)
+        if are_rows(structure):
+            return rows.RowAttention.apply(q, k, v, table, Keyed.apart((structure,), len(k)), rule)
     tensors, integers = structure.pack()
     return _attend(q, k, v, table, tensors, integers, rule.kernel, rule.relation, rule.scale)
+
+
+def attend_apart(q: Tensor, k: Tensor, v: Tensor, structures: Structures, table: Tensor, rule: Rule) -> Tensor | None:
+    """Messages (T1, h, c) of heads that are dealt round-robin to several groups; None where they are no rows."""
+    if torch.compiler.is_compiling() or not all(map(are_rows, structures)):
+        return None
+    keyed = Keyed.apart(structures, len(k))
+    return rows.RowAttention.apply(q, k, v, table, keyed, rule)[0]
+
+
+def attend_joined(
+    q: Tensor, keys: Tensors, values: Tensors, structures: Structures, tables: Tensors, rule: Rule
+) -> Tensor | None:
+    """Messages (T1, h, c) of one softmax over the union of several groups, each with keys of its own; None where they are no rows."""
+    if torch.compiler.is_compiling() or not all(map(are_rows, structures)):
+        return None
+    keyed = Keyed.joined(structures, [len(k) for k in keys], [len(table) for table in tables])
+    k, v, table = map(torch.cat, (keys, values, tables))
+    return rows.RowAttention.apply(q, k, v, table, keyed, rule)[0]

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tuplet
 from tuplet.datasets.task import Task
 from tuplet.errors import OptionError
+from tuplet.models.dense_cpu import set_aside
 from tuplet.training.batches import Members, prepare
 from tuplet.training.inputs import ready
 from tuplet.training.keeper import Keeper
@@ -171,7 +172,7 @@ def _resident() -> float:
 
 
 class _Products(TorchDispatchMode):
-    """Collects the operands' shapes of all matrix products."""
+    """Collects the operands' shapes of the matrix products of linear maps; batched ones are attention's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,7 +180,7 @@ class _Products(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function.overloadpacket.__name__
-        if name in ("mm", "bmm", "addmm", "baddbmm"):
+        if name in ("mm", "addmm"):
             left, right = [arg for arg in args if isinstance(arg, Tensor)][-2:]
             self.found.append((left.shape, right.shape, left.dtype))
         return function(*args, **(kwargs or {}))
@@ -192,7 +193,7 @@ def _products(model: nn.Module, task: Task, members: Members, options: TrainOpti
     """
     device = next(model.parameters()).device
     twin = copy.deepcopy(model).cpu().train()
-    with _Products() as products:
+    with _Products() as products, set_aside():
         twin(prepare(twin, task.graphs, members)).sum().backward()
     kinds = Counter(products.found)
     pairs = [

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tuplet.attention import Group, Rule, attend, attend_apart, feature_map, join
+from tuplet.attention import Group, Rule, attend, attend_apart, attend_joined, feature_map
 from tuplet.attention.kernels import Kernel
-from tuplet.models.dense import linear
+from tuplet.models.dense import linear, linear_parts
 from tuplet.patterns import FusedLines, FusedRows, Pattern
 
 FEW = 4096
@@ -180,8 +180,17 @@ class TokenAttention(nn.Module):
         self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Queries, keys, values (T, h, c) of tuples and of virtual tuples, after the feature map."""
-        real, other, unreal = (() if part is None else part.unbind(1) for part in self.packed(x, y, virtual, layouts))
-        return self.map_features([*real, *other], list(unreal), layouts)
+        if self.key_value is None or y is not x:
+            real, other, unreal = (
+                () if part is None else part.unbind(1) for part in self.packed(x, y, virtual, layouts)
+            )
+            return self.map_features([*real, *other], list(unreal), layouts)
+        split = (self.heads, -1)
+        parts = [part.unflatten(-1, split) for part in linear_parts(x, 3, self.query, self.key_value)]
+        few: list[Tensor] = []
+        if self.virtual is not None and virtual is not None:
+            few = list(linear(virtual, self.virtual).unflatten(-1, (3, *split)).unbind(1))
+        return self.map_features(parts, few, layouts)
 
     def map_features(
         self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts
@@ -267,13 +276,12 @@ class TokenAttention(nn.Module):
 
     def _joined(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> Tensor:
         """One softmax over all groups of all patterns and the virtual tuples."""
-        parts = []
+        parts: list[tuple[Tensor, Tensor, Group, Tensor | None]] = []
         for number, groups in enumerate(layouts.patterns):
-            q, k, v = real
+            _, k, v = real
             for place, group in enumerate(groups):
-                parts.append(attend(q, k, v, group, self.table(number, place, slice(None), layouts), self.rule))
+                parts.append((k, v, group, self.table(number, place, slice(None), layouts)))
         if layouts.from_virtual is not None:
-            typed = self.rule.relation != "none"
-            rule, table = (self.rule, self.tables[-1]) if typed else (self.plain, None)
-            parts.append(attend(real[0], unreal[1], unreal[2], layouts.from_virtual, table, rule))
-        return join(parts, self.rule)
+            table = self.tables[-1] if self.rule.relation != "none" else None
+            parts.append((unreal[1], unreal[2], layouts.from_virtual, table))
+        return attend_joined(real[0], parts, self.rule)

@@ -12,16 +12,19 @@ from math import comb
 
 import torch
 
+from tuplet.attention.bags import PAIRS_A_ROW, PAIRS_AT_ONCE
 from tuplet.attention.kernels import favor_features
 from tuplet.errors import TooLargeError
 from tuplet.models.config import ModelConfig
 from tuplet.models.prepare import Patterns
 from tuplet.patterns import LocalNeighbour, SimplexNeighbour
-from tuplet.patterns.structure import QUERIES_A_TILE, block_size, chunk_size
+from tuplet.patterns.structure import QUERIES_A_TILE, block_size
 from tuplet.tokens import Simplices, Tokens
 
 LINE_TENSORS, ROW_TENSORS = 6, 5
-"""Tensors of the size of a tile of pairs (lines), or of the vectors gathered for them (rows), that exist at once."""
+"""Tensors of the size of a tile of pairs, or of a portion of queries where there are no pairs, that exist at once."""
+BYTES_A_BAGGED_PAIR = 64
+"""Most bytes that exist at once for a pair of rows, counted for each head: where it stands both ways, scores and gradients."""
 EQUALITY_TENSORS = 4
 """The same for finding the equality patterns of a tile's pairs."""
 BYTES_A_RELATED_PAIR = 72
@@ -68,7 +71,7 @@ class _Sizes:
 
 def most_tokens(config: ModelConfig, patterns: Patterns, item: int, device: torch.device) -> int:
     """How many sampled tuples could fit on the device at all."""
-    kept = sum(_kept_a_layer(config, patterns)) * config.depth if torch.is_grad_enabled() else 4
+    kept = sum(_kept_a_layer(config, patterns, device)) * config.depth if torch.is_grad_enabled() else 4
     return int(available_bytes(device) / (config.dim * item * kept))
 
 
@@ -95,13 +98,15 @@ def estimate(
     longest = (
         max(keys.counts) if not choices.patterns else max(graph.sizes)
     )  # keys of a line: a graph, or an axis of it
-    tile = _tile_bytes(config, patterns, longest, pairs, graph.device, item)
     vector = config.dim * item
-
-    layer_queries, layer_keys = _kept_a_layer(config, patterns)
-    layer = layer_queries * sizes.queries + layer_keys * sizes.keys
+    layer_queries, layer_keys = _kept_a_layer(config, patterns, graph.device)
+    bagged = _bagged_pairs(config, patterns, sizes, pairs)
+    layer = (
+        layer_queries * sizes.queries + layer_keys * sizes.keys + bagged / config.dim
+    )  # rows keep their dot products
     update = 4 * (sizes.keys + sizes.pairs_of_nodes) if choices.cross else 0
     kept = config.depth * layer + (config.depth - 1) * update + sizes.embedding + sizes.pairs_of_nodes
+    tile = _tile_bytes(config, patterns, longest, pairs, bagged, graph.device, item)
     if config.recompute:  # the inputs of all layers, and everything of one
         inputs = sizes.queries + (sizes.keys + sizes.pairs_of_nodes if choices.cross else 0)
         kept = config.depth * inputs + max(layer, update * (config.depth > 1)) + sizes.embedding
@@ -150,11 +155,12 @@ def _building_bytes(config: ModelConfig, patterns: Patterns, tokens: Tokens) -> 
     return BYTES_A_RELATED_PAIR * SimplexNeighbour(joint=True).count_pairs(tokens, tokens)
 
 
-def _kept_a_layer(config: ModelConfig, patterns: Patterns) -> tuple[float, float]:
+def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device) -> tuple[float, float]:
     """Vectors that autograd keeps for each query and each key token in one layer."""
     choices = config.choices
     virtual = choices.virtual
-    hidden = 4 if config.activation == "gelu" else 2  # GELU keeps its input and its output, ReLU one tensor
+    own = device.type == "cpu" and not config.dropout  # a function of its own keeps the input of the activation alone
+    hidden = 4 if config.activation == "gelu" and not own else 2  # GELU keeps its input and its output, ReLU one tensor
     stream = hidden + (4 if config.norm != "none" else 2)
     if config.dropout:
         stream += 2 + 1  # the dropped hidden layer, and three masks of one byte
@@ -164,10 +170,12 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns) -> tuple[float, float
     elif choices.kernel == "linear":
         query, key_value = 3.0, 4.0  # the exponential below zero, and the map itself
     groups = sum(pattern.groups for pattern in patterns) + virtual
-    outputs = len(patterns) + virtual + 1
+    outputs = len(patterns) * (not _are_rows(config, patterns)) + 1
     if config.joint and groups > 1:  # messages of all groups, and once more where their shares multiply them
         outputs = (1 if choices.kernel == "relu" else 2) * groups + 1
     log_sums = groups * config.heads / config.dim
+    if virtual:  # weights of tokens that see virtual ones, and are seen by them
+        log_sums += 2 * config.virtual * config.heads / config.dim
     return query + outputs + stream + log_sums, key_value
 
 
@@ -182,6 +190,23 @@ def _held_tokens(config: ModelConfig, keys: tuple[int, ...], device: torch.devic
     return max(keys) if whole else min(max(keys), block_size(device) // 64)
 
 
+def _are_rows(config: ModelConfig, patterns: Patterns) -> bool:
+    """Whether every query of the patterns has its own list of keys."""
+    choices = config.choices
+    if choices.cross and choices.orders[0] > choices.orders[1]:
+        return True
+    return all(isinstance(pattern, LocalNeighbour | SimplexNeighbour) for pattern in patterns)
+
+
+def _bagged_pairs(config: ModelConfig, patterns: Patterns, sizes: _Sizes, pairs: int) -> int:
+    """Pairs of rows that are worked on at once, counted for each head."""
+    if not patterns or not _are_rows(config, patterns):
+        return 0
+    groups = 1 if config.joint else max(pattern.groups for pattern in patterns)
+    limit = max(PAIRS_AT_ONCE, PAIRS_A_ROW * sizes.queries * config.heads)
+    return min(pairs * config.heads // groups, limit)
+
+
 def _factorised(config: ModelConfig) -> bool:
     return config.choices.kernel in ("performer", "linear") and config.resolved_relation == "none"
 
@@ -191,19 +216,18 @@ def _tile_bytes(
     patterns: Patterns,
     longest: int,
     pairs: int,
+    bagged: int,
     device: torch.device,
     item: int,
 ) -> int:
-    """Most bytes of pairs (lines), or of vectors gathered for pairs (rows), that exist at once."""
+    """Most bytes of pairs that exist at once."""
     choices = config.choices
     groups = max((pattern.groups for pattern in patterns), default=1)
     heads = config.heads if config.joint else -(-config.heads // groups)
     if not patterns:
         return 0
-    sparse = all(isinstance(pattern, LocalNeighbour | SimplexNeighbour) for pattern in patterns)
-    if sparse or (choices.cross and choices.orders[0] > choices.orders[1]):
-        gathered = min(pairs // groups, chunk_size(device))
-        return gathered * heads * (config.dim // config.heads) * item * ROW_TENSORS
+    if _are_rows(config, patterns):
+        return bagged * BYTES_A_BAGGED_PAIR
     if _factorised(config):  # no pairs, but a portion of queries with their messages and gradients
         return min(longest, block_size(device) // 16) * config.dim * item * ROW_TENSORS
     at_once = min(pairs // groups, max(block_size(device), QUERIES_A_TILE * longest))

@@ -31,6 +31,7 @@ from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Data
 
 from tuplet.attention import Rule, lines, rows
+from tuplet.attention.bags import Keyed
 from tuplet.graphs import GraphBatch, read
 from tuplet.patterns import (
     Dense,
@@ -51,6 +52,7 @@ from tuplet.topology import clique_complex
 
 TOLERANCE = 0.15
 _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
+_BAGS = {"_embedding_bag", "_embedding_bag_forward_only"}
 _GATHERS = {"index_select", "index", "gather", "embedding"}
 _SCATTERS = {"index_add_", "index_add", "index_copy_", "index_copy", "scatter_reduce_", "scatter_add_", "index_put_"}
 _MADE = {"zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "full_like"}
@@ -60,8 +62,8 @@ _MADE |= {"empty_like", "fill_", "zero_", "empty_strided", "new_empty_strided", 
 class Arithmetic(TorchDispatchMode):
     """Counts operations on floating-point numbers: ``with Arithmetic() as work: ..``, then ``work.count``.
 
-    A matrix product (m, k) @ (k, n) is 2·m·n·k operations. A gather counts what it takes out, a scatter what it puts in, any other
-    operation its largest tensor; views and constants are free, and so is work on integers (positions, types).
+    A matrix product (m, k) @ (k, n) is 2·m·n·k operations, a sparse one with P entries 2·P·k. A gather counts what it takes out, a
+    scatter what it puts in, any other operation its largest tensor; views and constants are free, and so is work on integers.
     """
 
     def __init__(self) -> None:
@@ -76,11 +78,16 @@ class Arithmetic(TorchDispatchMode):
             return out
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-        floating = [tensor for tensor in (*given, *made) if tensor.is_floating_point()]
+        dense = [tensor for tensor in (*given, *made) if tensor.layout == torch.strided]
+        floating = [tensor for tensor in dense if tensor.is_floating_point()]
         if not floating:
             return out
         if name in _PRODUCTS:
             self.count += 2 * made[0].numel() * given[-2].shape[-1]
+        elif name == "sparse_sampled_addmm":
+            self.count += 2 * given[0].values().numel() * given[1].shape[1]
+        elif name in _BAGS:
+            self.count += 2 * given[1].numel() * given[0].shape[1]
         elif name in _GATHERS:
             self.count += made[0].numel()
         elif name in _SCATTERS:
@@ -107,7 +114,7 @@ def _forward(structures: list[Structure], queries: Tokens, keys: Tokens, d: int,
             if isinstance(structure, Lines):
                 lines.forward(q, k, v, table, structure, rule)
             else:
-                rows.forward(q, k, v, table, structure, rule)
+                rows.forward(q, k, v, table, Keyed.apart((structure,), keys.total), rule)
     return work.count
 
 

@@ -63,9 +63,9 @@ def fit(
 
 
 def make_optimiser(model: nn.Module, options: TrainOptions, device: torch.device) -> torch.optim.Optimizer:
-    """AdamW; on a GPU as one kernel whose learning rate lives there, so that steps can be recorded."""
+    """AdamW as one kernel; on a GPU its learning rate lives there, so that steps can be recorded."""
     if device.type != "cuda":
-        return torch.optim.AdamW(model.parameters(), options.lr, weight_decay=options.weight_decay)
+        return torch.optim.AdamW(model.parameters(), options.lr, weight_decay=options.weight_decay, fused=True)
     rate = torch.tensor(options.lr, device=device)
     decay = options.weight_decay
     return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True, capturable=True)

@@ -1,0 +1,267 @@
+"""Pairs as compressed sparse rows over (token, head), and the two products that attention over them is made of.
+
+Row t·h + j is head j of query t; its entries are the keys that this head of this query sees. Heads may belong to different
+groups of keys, so several structures are one matrix. ``dots`` multiplies vectors pair by pair, ``sums`` adds vectors up with
+weights. On a CPU they are a sampled matrix product and an embedding bag, and nothing of the size of the pairs times c exists.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from tuplet.attention.known import remembered
+from tuplet.graphs import repeat
+from tuplet.patterns.structure import Lines, Rows, Side, Structure, Walk
+
+PAIRS_AT_ONCE = 1 << 18
+"""Pairs, counted for each head, that are worked on at once; more if they are few for each query."""
+PAIRS_A_ROW = 4
+"""How many pairs of a row are few: their indices take no more memory than a few vectors."""
+PAIRS_A_LINE = 512
+"""Tokens on the longer side of lines that are read as rows, at most."""
+
+
+@dataclass(frozen=True)
+class Bags:
+    """The pairs of consecutive queries.
+
+    Args:
+        heads: h.
+        offsets: (T1·h + 1,) first pair of each row.
+        row: (P,) row of each pair.
+        column: (P,) key · h + head of each pair.
+        kind: (P,) type · h + head of each pair.
+        pair: (P,) of transposed bags, where each pair stands in those that were transposed.
+    """
+
+    heads: int
+    offsets: Tensor
+    row: Tensor
+    column: Tensor
+    kind: Tensor
+    pair: Tensor | None = None
+
+    def transposed(self, keys: int) -> Bags:
+        """The same pairs in rows of the keys; their columns are rows of the queries."""
+        row, pair = torch.sort(self.column, stable=True)
+        offsets = torch.searchsorted(row, torch.arange(keys * self.heads + 1, dtype=row.dtype, device=row.device))
+        pair = pair.to(row.dtype)
+        column, kind = self.row.index_select(0, pair), self.kind.index_select(0, pair)
+        return Bags(self.heads, offsets.to(row.dtype), row, column, kind, pair)
+
+    def dots(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """(P,) products of a query's and a key's vector, (T1, h, c) and (T2, h, c), for each pair."""
+        left, right = queries.flatten(0, 1), keys.flatten(0, 1)
+        if left.device.type != "cpu":
+            return (left.index_select(0, self.row) * right.index_select(0, self.column)).sum(-1)
+        values = left.new_zeros(len(self.column))
+        if len(values):
+            product = _sparse(self.offsets, self.column, values, (len(left), len(right)))
+            torch.sparse.sampled_addmm(product, left, right.t(), beta=0.0, out=product)
+        return values
+
+    def sums(self, weights: Tensor, keys: Tensor) -> Tensor:
+        """(T1, h, c) sums of the keys' vectors (T2, h, c), weighted by (P,) numbers."""
+        table = keys.flatten(0, 1)
+        out = torch.embedding_bag(table, self.column, self.offsets, False, 0, False, weights, True)[0]
+        return out.view(-1, *keys.shape[1:])
+
+    def row_sums(self, x: Tensor) -> Tensor:
+        """(T1·h,) sums of (P,) numbers over the pairs of each row."""
+        return x.new_zeros(len(self.offsets) - 1).index_add_(0, self.row, x)
+
+    def row_maxima(self, x: Tensor) -> Tensor:
+        """(T1·h,) largest of (P,) numbers of each row, -inf where it has none."""
+        return torch.segment_reduce(x, "max", offsets=self.offsets, unsafe=True, initial=-torch.inf)
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Several groups of keys, and which of them a head sees.
+
+    Args:
+        groups: their structures.
+        keys: keys in all.
+        joint: every head sees all groups; otherwise head j sees group j mod groups.
+        first_keys, first_types: where each group's keys and types begin among those of all.
+    """
+
+    groups: tuple[Structure, ...]
+    keys: int
+    joint: bool
+    first_keys: tuple[int, ...]
+    first_types: tuple[int, ...]
+
+    @classmethod
+    def apart(cls, groups: tuple[Structure, ...], keys: int) -> Keyed:
+        """Groups of the same keys, dealt to heads."""
+        none = (0,) * len(groups)
+        return cls(groups, keys, False, none, none)
+
+    @classmethod
+    def joined(cls, groups: tuple[Structure, ...], keys: list[int], types: list[int]) -> Keyed:
+        """Groups that every head sees, with their keys one after another, and so their types."""
+        firsts = [tuple(accumulate(sizes[:-1], initial=0)) for sizes in (keys, types)]
+        return cls(groups, sum(keys), True, firsts[0], firsts[1])
+
+    def seen_by(self, head: int) -> list[int]:
+        return list(range(len(self.groups))) if self.joint else [head % len(self.groups)]
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Bags of the queries in ``span``, and the same pairs seen from all keys."""
+
+    span: slice
+    bags: Bags
+    keys: int
+
+    @cached_property
+    def back(self) -> Bags:
+        return self.bags.transposed(self.keys)
+
+
+def portions(keyed: Keyed, heads: int, queries: int) -> Iterator[Portion]:
+    """The pairs in portions of bounded size. What is a single portion is kept for other layers, while the structures live."""
+    known = remembered(keyed.groups)
+    name = (heads, keyed.joint, keyed.first_keys, keyed.first_types)
+    if name not in known:
+        reaches = [_reach(group, queries) for group in keyed.groups]
+        spans = _cut(reaches, heads, keyed)
+        if len(spans) > 1:
+            yield from (Portion(span, _bags(reaches, heads, span, keyed), keyed.keys) for span in spans)
+            return
+        known[name] = Portion(spans[0], _bags(reaches, heads, spans[0], keyed), keyed.keys)
+    yield known[name]
+
+
+def are_rows(group: Structure) -> bool:
+    """Whether pairs are better read as rows: lists of keys, and lines too narrow and short for matrix products to pay."""
+    if not isinstance(group, Lines):
+        return True
+    plain = group.relation is None and not group.skip_self
+    return plain and min(group.longest) <= PAIRS_A_ROW and max(group.longest) <= PAIRS_A_LINE
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """Which keys each query has: ``base + step * target[first + i]`` for i < count.
+
+    Args:
+        first, count, base, step: (T1,) each.
+        target: (M,) what the keys are counted in: nodes or tokens.
+        kind: (M,) type of the pair with that target; empty where all pairs have type 0.
+    """
+
+    first: Tensor
+    count: Tensor
+    base: Tensor
+    step: Tensor
+    target: Tensor
+    kind: Tensor
+
+
+def _reach(group: Structure, queries: int) -> _Reach:
+    if isinstance(group, Walk):
+        token = torch.arange(queries, device=group.col.device)
+        graph = torch.searchsorted(group.ptr, token, right=True) - 1
+        step = group.stride[graph]
+        node = group.first_node[graph] + (token - group.ptr[graph]) // step % group.n[graph]
+        first = group.rowptr[node]
+        return _Reach(first, group.rowptr[node + 1] - first, token - node * step, step, group.col, step[:0])
+    if isinstance(group, Rows):
+        none = torch.zeros_like(group.rowptr[1:])
+        return _Reach(group.rowptr[:-1], group.rowptr.diff(), none, none + 1, group.key, group.type)
+    return _reach_in_lines(group.query, group.key, queries)
+
+
+def _reach_in_lines(query: Side, key: Side, queries: int) -> _Reach:
+    count = len(query.length)
+    total = int(query.length.sum())
+    line = repeat(torch.arange(count, device=query.length.device), query.length, total)
+    place = torch.arange(total, device=line.device) - (query.length.cumsum(0) - query.length)[line]
+    token = query.start[line] + place * query.stride[line]
+    token = query.order[token] if query.order.numel() else token
+
+    def of_tokens(values: Tensor) -> Tensor:
+        return values.new_zeros(queries).index_copy_(0, token, values[line])
+
+    longest = int(key.length.max()) if count else 0
+    places = torch.arange(longest, device=line.device)
+    start, length, step = of_tokens(key.start), of_tokens(key.length), of_tokens(key.stride)
+    if key.order.numel():  # positions in the order then lie side by side
+        return _Reach(start, length, torch.zeros_like(start), torch.ones_like(start), key.order, line[:0])
+    return _Reach(torch.zeros_like(start), length, start, step, places, line[:0])
+
+
+def _cut(reaches: list[_Reach], heads: int, keyed: Keyed) -> list[slice]:
+    """Portions of queries with a bounded number of pairs."""
+    tokens = len(reaches[0].count)
+    seen = [group for head in range(heads) for group in keyed.seen_by(head)]
+    sums = torch.stack([reaches[group].count for group in seen]).sum(0).cumsum(0)
+    total = int(sums[-1]) if tokens else 0
+    limit = max(PAIRS_AT_ONCE, PAIRS_A_ROW * tokens * heads)
+    if total <= limit:
+        return [slice(0, tokens)]
+    marks = torch.arange(1, total // limit + 1, device=sums.device) * limit
+    ends = sorted({*torch.searchsorted(sums, marks).add_(1).clamp_(max=tokens).tolist(), tokens})
+    return [slice(*span) for span in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _bags(reaches: list[_Reach], heads: int, span: slice, keyed: Keyed) -> Bags:
+    """The bags of the queries in a span."""
+    starts = [0] * len(reaches)
+    target, kinds = reaches[0].target, reaches[0].kind
+    if any(reach.target is not target for reach in reaches):
+        sizes = [len(reach.target) for reach in reaches]
+        starts = [sum(sizes[:group]) for group in range(len(reaches))]
+        target = torch.cat([reach.target for reach in reaches])
+    if any(reach.kind.numel() for reach in reaches):
+        typed = [reach.kind if reach.kind.numel() else reach.target.new_zeros(len(reach.target)) for reach in reaches]
+        kinds = torch.cat([kind.long() for kind in typed]) if starts[-1] or len(reaches) > 1 else kinds.long()
+
+    seen = [keyed.seen_by(head) for head in range(heads)]
+    width = len(seen[0])  # groups that a row sees, whose keys stand one after another
+    slots = [group for groups in seen for group in groups]
+
+    def spread(parts: list[Tensor]) -> Tensor:
+        return torch.stack([parts[group] for group in slots], dim=1).view(-1)
+
+    count = spread([reach.count[span] for reach in reaches])  # (T1·h·width,)
+    sums = torch.cat([count.new_zeros(1), count.cumsum(0)])
+    pairs, rows = int(sums[-1]), len(count) // width
+    slot = repeat(torch.arange(len(count), device=count.device), count, pairs)
+    head = torch.arange(heads, device=count.device).repeat_interleave(width).repeat(rows // heads)
+    first = spread([reach.first[span] + start for reach, start in zip(reaches, starts, strict=True)])
+    place = torch.arange(pairs, device=count.device) + (first - sums[:-1]).index_select(0, slot)
+    base = spread([reach.base[span] + start for reach, start in zip(reaches, keyed.first_keys, strict=True)])
+    step = spread([reach.step[span] for reach in reaches])
+    column = target.index_select(0, place) * (step * heads).index_select(0, slot)
+    column += (base * heads + head).index_select(0, slot)
+    kind = head
+    if any(keyed.first_types):
+        kind = head + heads * spread(
+            [torch.full_like(r.count[span], t) for r, t in zip(reaches, keyed.first_types, strict=True)]
+        )
+    kind = kind.index_select(0, slot)
+    if kinds.numel():
+        kind += kinds.index_select(0, place) * heads
+    row = slot if width == 1 else torch.arange(rows, device=count.device).repeat_interleave(width).index_select(0, slot)
+    integer = torch.int32 if max(pairs, keyed.keys * heads, rows) < 1 << 31 else torch.int64
+    return Bags(heads, *(x.to(integer) for x in (sums[::width], row, column, kind)))
+
+
+def _sparse(offsets: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    return torch.sparse_csr_tensor(offsets, columns, values, shape, check_invariants=False)
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch says once in a process that compressed sparse rows are in beta
+    _sparse(torch.zeros(2, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), torch.zeros(0), (1, 1))
