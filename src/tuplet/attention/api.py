@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from typing import Literal, TypeGuard
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from tuplet.attention import reference, torch_backend
 from tuplet.attention.weights import TINY, Rule, finite
 from tuplet.errors import BackendError, OptionError
+from tuplet.kernels import HAS_TRITON
 from tuplet.patterns import DefinedPairs, Fused, FusedLines, FusedRows, Structure
 
 Backend = Literal["auto", "reference", "torch", "triton"]
@@ -38,7 +38,7 @@ def resolve_backend(name: str, device: torch.device, dtype: torch.dtype) -> str:
 
 def _why_not_fused(device: torch.device, dtype: torch.dtype) -> str:
     """What is missing for the fused kernels, in words; nothing if they can run. Triton's interpreter runs them on a CPU."""
-    if find_spec("triton") is None:
+    if not HAS_TRITON:
         return "needs the package triton, which is not installed"
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"needs a GPU; the model is on {device.type!r}"

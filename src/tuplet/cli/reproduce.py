@@ -53,7 +53,7 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", default="runs/reproduce", help="folder of checkpoints and models (%(default)s)")
     parser.add_argument("--data", help="folder of packed data sets ($TUPLET_DATA)")
     parser.add_argument("--root", help="where fetched and prepared data are kept ($TUPLET_CACHE)")
-    parser.add_argument("--commit", help="commit to write into results where there is no repository")
+    parser.add_argument("--commit", help="commit to write into results (what the repository says)")
     parser.add_argument("--list", action="store_true", help="show the jobs and which are done, and run none")
 
 

@@ -31,7 +31,7 @@ class Places:
         work: folder of the runs: checkpoints, models, logs.
         data: folder of packed data sets.
         root: where fetched and prepared data are kept.
-        commit: what to write down as the commit where there is no repository.
+        commit: what to write down as the commit; what the repository says if None.
     """
 
     results: Path = Path("results")
@@ -116,7 +116,7 @@ def is_done(places: Places, job: Job) -> bool:
 
 def about(places: Places, job: Job, device: torch.device) -> dict[str, Any]:
     """On what and with what a job ran."""
-    commit = git_state() or {"commit": places.commit, "changed": None}
+    commit = git_state() if places.commit is None else {"commit": places.commit, "changed": None}
     return {"device": device_name(device), "versions": versions(), "git": commit, "command": job.command}
 
 

@@ -4,6 +4,6 @@
 """
 
 from tuplet.kernels.rows import Lists, add_up, pick, take
-from tuplet.kernels.sizes import has_kernels
+from tuplet.kernels.sizes import HAS_TRITON, has_kernels
 
-__all__ = ["Lists", "add_up", "has_kernels", "pick", "take"]
+__all__ = ["HAS_TRITON", "Lists", "add_up", "has_kernels", "pick", "take"]

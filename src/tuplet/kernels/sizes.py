@@ -7,12 +7,13 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-_TRITON = find_spec("triton") is not None
+HAS_TRITON = find_spec("triton") is not None
+"""Whether the package triton is installed."""
 
 
 def has_kernels(x: Tensor) -> bool:
     """Whether fused kernels can work on ``x``: on a GPU, with triton, not in float64."""
-    return x.is_cuda and x.dtype != torch.float64 and _TRITON
+    return x.is_cuda and x.dtype != torch.float64 and HAS_TRITON
 
 
 def power(number: int, least: int) -> int:
