@@ -16,7 +16,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from tuplet.attention.known import remembered
+from tuplet.attention.known import notes_on
 from tuplet.graphs import repeat
 from tuplet.patterns.structure import Lines, Rows, Side, Structure, Walk
 
@@ -130,7 +130,7 @@ class Portion:
 
 def portions(keyed: Keyed, heads: int, queries: int) -> Iterator[Portion]:
     """The pairs in portions of bounded size. What is a single portion is kept for other layers, while the structures live."""
-    known = remembered(keyed.groups)
+    known = notes_on(keyed.groups)
     name = (heads, keyed.joint, keyed.first_keys, keyed.first_types)
     if name not in known:
         reaches = [_reach(group, queries) for group in keyed.groups]

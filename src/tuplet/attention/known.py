@@ -12,7 +12,7 @@ from tuplet.patterns.structure import Lines, Rows, Structure
 _KNOWN = WeakIdKeyDictionary()
 
 
-def remembered(groups: tuple[Structure, ...]) -> dict[Any, Any]:
+def notes_on(groups: tuple[Structure, ...]) -> dict[Any, Any]:
     """A dictionary that belongs to these structures; it is the same for structures that hold the same tensors."""
     first, *others = [tensor for group in groups for tensor in _own_tensors(group)]
     known = _KNOWN.setdefault(first, {})

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tuplet.attention.known import remembered
+from tuplet.attention.known import notes_on
 from tuplet.attention.weights import Rule, narrow, wide
 from tuplet.patterns.structure import Lines, Structure
 
@@ -120,7 +120,7 @@ def find(group: Structure, q: Tensor, k: Tensor, rule: Rule) -> Strips | None:
     """The strips that a group is, if it is any and the rule is theirs; found once for each structure."""
     if not isinstance(group, Lines) or (rule.kernel, rule.relation) != ("softmax", "none"):
         return None
-    known = remembered((group,))
+    known = notes_on((group,))
     if "strips" not in known:
         known["strips"] = Strips.find(group, len(q), len(k))
     found: Strips | None = known["strips"]

@@ -55,6 +55,7 @@ class Recorder:
         self.valid = objective.valid.to(fabric.device)
         self.recordings: dict[tuple[bool, Room], Recording] = {}
         self.pool: Any = None
+        self.stream = torch.cuda.Stream()  # one for all: libraries keep a workspace for every stream they have met
         _prime(state.optimiser)
 
     def step(self, members: Members) -> None:
@@ -80,25 +81,24 @@ class Recorder:
         with self._without_trace():
             act(ids, room)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             outputs = act(ids, room)
         self.pool = graph.pool()
         return Recording(ids, graph, outputs)
 
     @contextmanager
     def _without_trace(self) -> Iterator[None]:
-        """On a side stream, and everything that learns is put back as it was."""
+        """On the recorder's stream, and everything that learns is put back as it was."""
         optimiser = [value for memory in self.state.optimiser.state.values() for value in memory.values()]
         kept = [*self.model.parameters(), *self.model.buffers(), *optimiser, self.state.loss]
         before = [tensor.detach().clone() for tensor in kept]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side), torch.random.fork_rng(devices=[self.fabric.device]):
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream), torch.random.fork_rng(devices=[self.fabric.device]):
             yield
             with torch.no_grad():
                 for tensor, value in zip(kept, before, strict=True):
                     tensor.copy_(value)
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(self.stream)
 
     def _forward(self, ids: Tensor, room: Room) -> Tensor:
         """Outputs of a batch."""
