@@ -90,10 +90,12 @@ def backward(
     structure: FusedLines | FusedRows,
     rule: Rule,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
+    whole: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v and the relation table; no two programs write the same number, so runs repeat bit by bit.
 
     ``into``: where those of q, k and v are to stand, (T, h, c) with the heads of a token one after another; zeros, for lines.
+    ``whole``: ``out`` and ``lse`` are those of the structure alone, not of a softmax that spans other keys too.
     """
     q, k, v, grad_out = (_dense(x) for x in (q, k, v, grad_out))
     grad_out = grad_out.contiguous()
@@ -135,7 +137,7 @@ def backward(
             if max(structure.longest) >= shortest:
                 line_kernels.backward_line[structure.lines, heads](
                     *given, *grads, partial, *tensors, structure.lines, *shapes, types, shortest, rule.scale,
-                    *_strides(q, k, v), *(grad.stride(0) for grad in grads), **options, **sizes, **many,
+                    *_strides(q, k, v), *(grad.stride(0) for grad in grads), **options, WHOLE=whole, **sizes, **many,
                     num_warps=_warps(sizes),
                 )  # fmt: skip
         return grads[0], grads[1], grads[2], _table_gradient(partial, table)

@@ -201,15 +201,17 @@ def merge(
 @triton.jit
 def _query_side(
     Q, Out, GradOut, Lse, GradLse, query, live, head, heads, width, value_width, q_token, q_head,
-    SHIFTED: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    SHIFTED: tl.constexpr, WHOLE: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Vectors of some queries, their gradients, log-sum-exps, and the shift of ``gradients``."""
+    """Vectors of some queries, their gradients, log-sum-exps, and the shift of ``gradients``, if WHOLE without its sum."""
     q = rows_of(Q, query, live, head, q_token, q_head, width, WIDTH)
     grad = rows_of(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES)
-    out = rows_of(Out, query, live, head, heads * value_width, value_width, value_width, VALUES)
     lse = tl.load(Lse + query * heads + head, mask=live, other=0.0)
     lse = tl.where(lse == float("-inf"), 0.0, lse)
-    shift = -tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)
+    shift = lse * 0.0
+    if not WHOLE:
+        out = rows_of(Out, query, live, head, heads * value_width, value_width, value_width, VALUES)
+        shift = -tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)
     if SHIFTED:
         shift += tl.load(GradLse + query * heads + head, mask=live, other=0.0)
     return q, grad, lse, shift
@@ -222,9 +224,12 @@ def backward_line(
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, ENTRY: tl.constexpr, Q_ORDER: tl.constexpr,
     K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, SHIFTED: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, TYPES: tl.constexpr,
+    WHOLE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
-    """All gradients of a line that fits in one tile, and in no smaller one: everything is read once."""
+    """All gradients of a line that fits in one tile, and in no smaller one: everything is read once.
+
+    WHOLE: the softmax spans the line and nothing else, so that the sum of weight times gradient is at hand.
+    """
     line, head = tl.program_id(0), tl.program_id(1)
     group = head % groups
     _, _, length = side_of(Key, group, line, lines)
@@ -237,23 +242,9 @@ def backward_line(
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
-        Q,
-        Out,
-        GradOut,
-        Lse,
-        GradLse,
-        query,
-        live,
-        head,
-        heads,
-        width,
-        value_width,
-        q_token,
-        q_head,
-        SHIFTED,
-        WIDTH,
+        Q, Out, GradOut, Lse, GradLse, query, live, head, heads, width, value_width, q_token, q_head, SHIFTED, WHOLE, WIDTH,
         VALUES,
-    )
+    )  # fmt: skip
     start, stride, length = side_of(Key, group, line, lines)
     key_place = tl.arange(0, COLUMNS)
     there = key_place < length
@@ -271,6 +262,10 @@ def backward_line(
             TYPED, ENTRY, FEW,
         )  # fmt: skip
     grad_weight = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
+    if WHOLE:
+        _, score = scores(dot, entry, scale, KERNEL, RELATION)
+        inner = grad_weight * entry if RELATION == REWEIGHT else grad_weight
+        shift -= tl.sum(tl.where(exists, tl.exp(tl.minimum(score - lse[:, None], 0.0)) * inner, 0.0), 1)
     grad_dot, weight, grad_entry = gradients(
         dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION
     )
@@ -319,6 +314,7 @@ def backward_queries(
         q_token,
         q_head,
         SHIFTED,
+        False,
         WIDTH,
         VALUES,
     )
@@ -403,6 +399,7 @@ def backward_keys(
             q_token,
             q_head,
             SHIFTED,
+            False,
             WIDTH,
             VALUES,
         )

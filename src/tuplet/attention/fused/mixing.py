@@ -77,8 +77,11 @@ def _gradient(
     )
     if structure is not None:
         into = _parts(grad_real, None if other is None else grad_other)
-        out = seen if seen.numel() else message
-        *_, grad_table = launch.backward(grad, None, *_parts(real, other), table, out, lse, structure, rule, into)
+        whole = unreal is None or not (joint and rule.normalised)
+        out = message if unreal is None or not whole else seen
+        *_, grad_table = launch.backward(
+            grad, None, *_parts(real, other), table, out, lse, structure, rule, into, whole
+        )
     if unreal is not None:
         exchanged = _exchange(virtual, virtual_numbers, rule, joint, upward)
         grad_unreal, grad_virtual_table = exchanged.backward(
