@@ -74,6 +74,21 @@ def test_rows_of_a_small_table():
     assert_same(found, F.embedding(taken, table), (table,))
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_rows_of_several_tables_are_added(count):
+    torch.manual_seed(0)
+    first, tables = draw(100, 20), [draw(40 + 10 * number, 20) for number in range(count)]
+    taken = [torch.randint(0, len(table), (100,), device=DEVICE) for table in tables]
+    lists = [
+        Lists.sort(numbers, len(table), number)
+        for number, (numbers, table) in enumerate(zip(taken, tables, strict=True))
+    ]
+    flat = [tensor for one in lists for tensor in (one.rows, one.order, one.begin, one.end)]
+    found = rows._take_sum(first, tables, flat, list(range(count)))
+    expected = first + sum(F.embedding(numbers, table) for numbers, table in zip(taken, tables, strict=True))
+    assert_same(found, expected, (first, *tables))
+
+
 def test_adding_up():
     torch.manual_seed(0)
     taken, x = torch.randint(0, 10, (200,), device=DEVICE), draw(200, 70)

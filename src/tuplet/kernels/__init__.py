@@ -3,7 +3,7 @@
 ``tuplet.kernels`` itself imports no triton; its modules ``norm`` and ``dense`` do.
 """
 
-from tuplet.kernels.rows import Lists, add_up, pick, take
+from tuplet.kernels.rows import Lists, add_up, pick, take, take_sum
 from tuplet.kernels.sizes import HAS_TRITON, has_kernels
 
-__all__ = ["HAS_TRITON", "Lists", "add_up", "has_kernels", "pick", "take"]
+__all__ = ["HAS_TRITON", "Lists", "add_up", "has_kernels", "pick", "take", "take_sum"]

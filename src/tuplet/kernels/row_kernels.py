@@ -45,3 +45,24 @@ def add_by_kind(
         total += tl.dot(same, x, input_precision=PRECISION)
     on = (number < kinds)[:, None] & (column < width)[None, :]
     tl.store(Share + (part * kinds + number[:, None]) * width + column[None, :], total, mask=on)
+
+
+@triton.jit
+def take_sum(
+    First, A, RowsA, B, RowsB, C, RowsC, Out, rows, width, COUNT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
+    """Out = First and the rows that each token takes of up to three tables."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    on = (row < rows)[:, None] & (column < width)[None, :]
+    at = row[:, None] * width + column[None, :]
+    total = tl.load(First + at, mask=on, other=0.0).to(tl.float32)
+    taken = tl.load(RowsA + row, mask=row < rows, other=0)
+    total += tl.load(A + taken[:, None] * width + column[None, :], mask=on, other=0.0).to(tl.float32)
+    if COUNT > 1:
+        taken = tl.load(RowsB + row, mask=row < rows, other=0)
+        total += tl.load(B + taken[:, None] * width + column[None, :], mask=on, other=0.0).to(tl.float32)
+    if COUNT > 2:
+        taken = tl.load(RowsC + row, mask=row < rows, other=0)
+        total += tl.load(C + taken[:, None] * width + column[None, :], mask=on, other=0.0).to(tl.float32)
+    tl.store(Out + at, total.to(Out.dtype.element_ty), mask=on)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ SMALL = 128
 """Tables of so many rows have their gradient by comparing every row number with all of them."""
 PARTS = 128
 """Programs that share the rows then."""
+MOST = 3
+"""Tables whose rows a kernel adds at once."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,32 @@ def take(x: Tensor, rows: Tensor | Lists) -> Tensor:
     numbers = rows.rows if isinstance(rows, Lists) else rows
     if not has_kernels(x) or (len(x) > SMALL and not isinstance(rows, Lists)):
         return F.embedding(numbers, x)
-    if len(x) <= SMALL or not isinstance(rows, Lists):
+    return _take(x, *_lists(x, rows))
+
+
+def _lists(table: Tensor, rows: Tensor | Lists) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+    """The row of each token, the lists of tokens, and how many rows have none: all of a small table."""
+    if len(table) <= SMALL or not isinstance(rows, Lists):
+        numbers = rows.rows if isinstance(rows, Lists) else rows
         empty = numbers.new_empty(0)
-        return _take(x, numbers, empty, empty, empty, len(x))
-    return _take(x, numbers, rows.order, rows.begin, rows.end, rows.special)
+        return numbers, empty, empty, empty, len(table)
+    return rows.rows, rows.order, rows.begin, rows.end, rows.special
+
+
+def take_sum(first: Tensor, parts: Sequence[tuple[Tensor, Tensor | Lists]]) -> Tensor:
+    """(T, d) ``first`` and of each part, a table and which of its rows each token takes, those rows."""
+    parts = list(parts)
+    quick = has_kernels(first) and all(isinstance(rows, Lists) or len(table) <= SMALL for table, rows in parts)
+    if not quick:
+        for table, rows in parts:
+            first = first + take(table, rows)
+        return first
+    while parts:
+        some, parts = parts[:MOST], parts[MOST:]
+        lists = [_lists(table, rows) for table, rows in some]
+        numbers = [tensor for rows, *others, _ in lists for tensor in (rows, *others)]
+        first = _take_sum(first, [table for table, _ in some], numbers, [special for *_, special in lists])
+    return first
 
 
 def add_up(x: Tensor, lists: Lists) -> Tensor:
@@ -145,6 +170,43 @@ def _take_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 _take.register_autograd(_take_backward, setup_context=_take_setup)
+
+
+@torch.library.custom_op("tuplet::take_sum", mutates_args=())
+def _take_sum(first: Tensor, tables: Sequence[Tensor], numbers: Sequence[Tensor], special: Sequence[int]) -> Tensor:
+    from tuplet.kernels import row_kernels
+
+    first = first.contiguous()
+    out = torch.empty_like(first)
+    given = [tensor for table, rows in zip(tables, numbers[::4], strict=True) for tensor in (table.contiguous(), rows)]
+    given += given[:2] * (MOST - len(tables))
+    tile, width = 32, min(64, power(first.shape[1], 16))
+    row_kernels.take_sum[-(-len(first) // tile), -(-first.shape[1] // width)](
+        first, *given, out, *first.shape, COUNT=len(tables), ROWS=tile, WIDTH=width
+    )
+    return out
+
+
+@_take_sum.register_fake
+def _(first: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(first, memory_format=torch.contiguous_format)
+
+
+def _take_sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, tables, numbers, special = inputs
+    ctx.save_for_backward(*numbers)
+    ctx.special, ctx.counts = special, [len(table) for table in tables]
+
+
+def _take_sum_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    numbers = ctx.saved_tensors
+    lists = [numbers[first : first + 4] for first in range(0, len(numbers), 4)]
+    parts = zip(lists, ctx.special, ctx.counts, strict=True)
+    tables = [_take_gradient(grad, *own, special, count) for own, special, count in parts]
+    return grad, tables, [None] * len(numbers), None
+
+
+_take_sum.register_autograd(_take_sum_backward, setup_context=_take_sum_setup)
 
 
 @torch.library.custom_op("tuplet::add_up", mutates_args=())

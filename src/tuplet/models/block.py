@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tuplet.kernels import Lists, add_up, has_kernels, take
+from tuplet.kernels import Lists, add_up, has_kernels, take_sum
 from tuplet.models.attention import Layouts, TokenAttention
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import WIDEST, feed_forward, linear
@@ -165,11 +165,14 @@ class SplitLinear(nn.Module):
 
     def forward(self, first: Tensor, others: list[tuple[Tensor, Tensor | Lists | None]]) -> Tensor:
         """``others`` are pairs (vectors, row of each token; None where token and row are the same)."""
-        out = self.maps[0](first)
+        out, taken = self.maps[0](first), []
         for part_map, (vectors, rows) in zip(list(self.maps)[1:], others, strict=True):
             part = part_map(vectors)
-            out = out + (part if rows is None else take(part, rows))
-        return out
+            if rows is None:
+                out = out + part
+            else:
+                taken.append((part, rows))
+        return take_sum(out, taken)
 
 
 def scatter_mean(x: Tensor, rows: Tensor | Lists | None, count: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.graphs import Features, GraphBatch
-from tuplet.kernels import Lists, take
+from tuplet.kernels import Lists, take, take_sum
 from tuplet.tokens.tuples import Tuples
 
 SAME, NO_EDGE, FIRST_EDGE = 0, 1, 2
@@ -206,17 +206,16 @@ class TupleEmbedding(nn.Module):
 
     def forward(self, nodes: Tensor, table: Tensor | None, parts: TupleParts, encoded: Tensor | None = None) -> Tensor:
         """(T, d) from node vectors (N, d), the pair table (2 + E, d; None for k = 1) and encodings of pairs (sum of n², width)."""
-        out: Tensor | None = None
+        taken = []
         for place, rows in enumerate(parts.nodes):
-            part = take(nodes if self.node_maps is None else self.node_maps[place](nodes), rows)
-            out = part if out is None else out + part
-        assert out is not None
+            taken.append((nodes if self.node_maps is None else self.node_maps[place](nodes), rows))
         for place, rows in enumerate(parts.pairs):
             assert table is not None
-            out = out + take(table if self.pair_maps is None else self.pair_maps[place](table), rows)
+            taken.append((table if self.pair_maps is None else self.pair_maps[place](table), rows))
         for linear, rows in zip(self.encoded_maps, parts.encoded, strict=True):
             assert encoded is not None
-            out = out + take(linear(encoded), rows)
+            taken.append((linear(encoded), rows))
+        out = take_sum(take(*taken[0]), taken[1:])
         if self.index is not None and parts.index is not None:
             out = out + self.index(parts.index.to(out.dtype))
         return out if self.output is None else self.output(F.gelu(out))
