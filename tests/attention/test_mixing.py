@@ -23,6 +23,8 @@ FORMS = [
     ("AS0:1^SN+VS", {"relation": "bias"}),
     ("AS0:1^SN+VS", {"relation": "reweight"}),
     ("AS0:1^VS", {}),
+    ("A2^LN+VT", {"heads": 3, "dim": 15}),
+    ("AS0:1^SN+VS", {"heads": 1, "dim": 20}),
 ]
 
 
@@ -57,7 +59,8 @@ def results(attention, inputs, layouts):
 @pytest.mark.parametrize(("name", "options"), FORMS, ids=str)
 def test_against_torch(name, options, last):
     torch.manual_seed(0)
-    model = tuplet.build(name, dim=16, heads=4, depth=2, backend="triton", virtual=3, **options).to(DEVICE)
+    options = {"dim": 16, "heads": 4, **options}
+    model = tuplet.build(name, depth=2, backend="triton", virtual=3, **options).to(DEVICE)
     exact = Transformer(replace(model.config, backend="torch")).to(DEVICE).double()
     exact.load_state_dict(model.state_dict())
     layer, number = (model.layers[-1], -1) if last else (model.layers[0], 0)
@@ -65,14 +68,15 @@ def test_against_torch(name, options, last):
     layouts = prepared.layouts
     assert layer.attention._at_once(layouts)
     plain = make_layouts(model.config, model.patterns, prepared.queries, prepared.keys, "torch")
+    dim = options["dim"]
     tokens, keys, virtual = prepared.queries.total, prepared.keys.total, len(layouts.virtual_graph)
     inputs = [
-        torch.randn(tokens, 16, device=DEVICE),
+        torch.randn(tokens, dim, device=DEVICE),
         None,
-        torch.randn(virtual, 16, device=DEVICE) if virtual else None,
+        torch.randn(virtual, dim, device=DEVICE) if virtual else None,
     ]
     if prepared.keys is not prepared.queries:
-        inputs[1] = torch.randn(keys, 16, device=DEVICE)
+        inputs[1] = torch.randn(keys, dim, device=DEVICE)
     found = results(layer.attention, inputs, layouts)
     right = results(exact.layers[number].attention, [x if x is None else x.double() for x in inputs], plain)
     assert found.keys() == right.keys()

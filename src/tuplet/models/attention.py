@@ -162,9 +162,7 @@ class TokenAttention(nn.Module):
             return projected.unflatten(-1, (-1, self.heads, self.query.in_features // self.heads))
 
         other = None
-        if (
-            self.key is not None and self.values is not None
-        ):  # kinds have values of their own; simplices attend to themselves
+        if self.key is not None and self.values is not None:  # simplices, whose dimensions have values of their own
             maps = [(self.query, self.key, value) for value in self.values]
             parts = zip(y.split(layouts.kinds), maps, strict=True)
             real = torch.cat([linear(part, *layers) for part, layers in parts])  # type: ignore[arg-type]

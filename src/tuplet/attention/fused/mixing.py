@@ -149,6 +149,7 @@ def mix(
     table, virtual_table = (real.new_zeros(1, real.shape[2]) if one is None else one for one in tables)
     tensors, numbers = ([], [0]) if pattern is None else pattern.pack()
     lines, more = ([], [0]) if virtual is None else virtual.pack()
+    real, unreal = real.contiguous(), None if unreal is None else unreal.contiguous()
     message, up, *_ = _mix(
         real, other, unreal, table, virtual_table, tensors, lines, numbers, more, upward, joint, rule.kernel, rule.relation,
         rule.scale,
