@@ -9,8 +9,8 @@ import networkx as nx
 import torch
 
 import tuplet
-from measure import seconds
 from tuplet.cli.table import align
+from tuplet.experiments.measure import seconds
 from tuplet.topology import clique_complex
 
 CASES = (

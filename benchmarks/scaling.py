@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--slow", type=float, help="seconds of a call beyond which no larger size is tried")
     parser.add_argument("--results", default="results")
     parser.add_argument("--plot", help="an SVG file; results/complexity/DEVICE.svg if not given")
-    parser.add_argument("--commit", help="commit to write into results where there is no repository")
+    parser.add_argument("--commit", help="commit to write into results (what the repository says)")
     parser.add_argument("--resident-step", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.resident_step:

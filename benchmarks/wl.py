@@ -22,9 +22,9 @@ import torch
 from torch_geometric.data import Data
 
 import tuplet
-from measure import resident_bytes
 from tuplet.cli.table import align
 from tuplet.datasets import cfi
+from tuplet.experiments.measure import resident_bytes
 from tuplet.wl.bank import atlas
 
 

@@ -36,7 +36,7 @@ def plain(modules, x, message, gelu):
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
-    ("tokens", "width", "gelu"), [(77, 24, True), (5, 16, False), (300, 64, False), (9000, 16, True)]
+    ("tokens", "width", "gelu"), [(77, 24, True), (2, 16, False), (5, 16, False), (300, 64, False), (9000, 16, True)]
 )
 def test_against_torch(tokens, width, gelu, masked):
     torch.manual_seed(0)

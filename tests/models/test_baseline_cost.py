@@ -6,8 +6,8 @@ import torch
 from baseline_cases import WITHOUT_EDGES, make
 from torch.utils.flop_counter import FlopCounterMode
 
-from measure import peak_bytes
 from tuplet.errors import TooLargeError
+from tuplet.experiments.measure import peak_bytes
 from tuplet.graphs.door import as_data
 from tuplet.models.baselines import NAMES, BaselineConfig, build_baseline, memory
 from tuplet.models.baselines.paths import Paths

@@ -8,8 +8,8 @@ import torch
 from zoo import NAMES
 
 import tuplet
-from measure import peak_bytes
 from tuplet.errors import TooLargeError
+from tuplet.experiments.measure import peak_bytes
 from tuplet.graphs.door import as_data
 from tuplet.models import cost as cost_module
 from tuplet.models import parse

@@ -71,6 +71,14 @@ def _counts(Counts, parts, PARTS: tl.constexpr):
 
 
 @triton.jit
+def store_share(Counts, First, Second, part, column, width, count, first, second):
+    """What one program found: a count, and two numbers a column."""
+    tl.store(Counts + part, count)
+    store_vector(First + part * width, column, width, first)
+    store_vector(Second + part * width, column, width, second)
+
+
+@triton.jit
 def merged(Counts, Means, Squares, column, width, parts, PARTS: tl.constexpr):
     """Mean, variance and number of rows from the shares of all programs."""
     count = _counts(Counts, parts, PARTS)
@@ -108,9 +116,21 @@ def add_and_measure(
             store_tile(S, row, column, rows, width, s)
             s = s.to(S.dtype.element_ty).to(tl.float32)  # what is measured is what will be normalised
         count, mean, square = grow(count, mean, square, s, rows_alive(Live, row, rows, MASKED))
-    tl.store(Counts + part, count)
-    store_vector(Means + part * width, column, width, mean)
-    store_vector(Squares + part * width, column, width, square)
+    store_share(Counts, Means, Squares, part, column, width, count, mean, square)
+
+
+@triton.jit
+def settled(
+    Counts, Means, Squares, Mean, Scale, Variance, column, width, parts, eps, PARTS: tl.constexpr
+):  # fmt: skip
+    """Mean and scale of a batch, which the first program writes down, with the variance that running statistics follow."""
+    mean, variance, total = merged(Counts, Means, Squares, column, width, parts, PARTS)
+    scale = 1.0 / tl.sqrt(variance + eps)
+    if tl.program_id(0) == 0:
+        store_vector(Mean, column, width, mean)
+        store_vector(Scale, column, width, scale)
+        store_vector(Variance, column, width, variance * total / tl.maximum(total - 1.0, 1.0))
+    return mean, scale
 
 
 @triton.jit
@@ -119,12 +139,7 @@ def normalise(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, WIDTH)
-    mean, variance, total = merged(Counts, Means, Squares, column, width, parts, PARTS)
-    scale = 1.0 / tl.sqrt(variance + eps)
-    if tl.program_id(0) == 0:
-        store_vector(Mean, column, width, mean)
-        store_vector(Scale, column, width, scale)
-        store_vector(Variance, column, width, variance * total / tl.maximum(total - 1.0, 1.0))
+    mean, scale = settled(Counts, Means, Squares, Mean, Scale, Variance, column, width, parts, eps, PARTS)
     slope = load_vector(Weight, column, width) * scale
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     away = load_tile(S, row, column, rows, width) - mean[None, :]
@@ -150,9 +165,8 @@ def measure_gradient(
         count += live.to(tl.float32)
         total += grad
         product += grad * unit
-    tl.store(Counts + part, tl.sum(count, 0))
-    store_vector(Sums + part * width, column, width, tl.sum(total, 0))
-    store_vector(Products + part * width, column, width, tl.sum(product, 0))
+    count, total, product = tl.sum(count, 0), tl.sum(total, 0), tl.sum(product, 0)
+    store_share(Counts, Sums, Products, part, column, width, count, total, product)
 
 
 @triton.jit

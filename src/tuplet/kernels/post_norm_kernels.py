@@ -17,9 +17,10 @@ from tuplet.kernels.norm_kernels import (
     grow,
     load_tile,
     load_vector,
-    merged,
     move,
     rows_alive,
+    settled,
+    store_share,
     store_tile,
     store_vector,
 )
@@ -35,12 +36,7 @@ def feed(
     """t = y + W2 φ(W1 y + b1) of y = BN(s), and this program's share of the statistics of t."""
     program = tl.program_id(0)
     column, inner = tl.arange(0, WIDTH), tl.arange(0, HIDDEN)
-    mean, variance, total = merged(Counts, Means, Squares, column, width, parts, PARTS)
-    scale = 1.0 / tl.sqrt(variance + eps)
-    if program == 0:
-        store_vector(Mean, column, width, mean)
-        store_vector(Scale, column, width, scale)
-        store_vector(Variance, column, width, variance * total / tl.maximum(total - 1.0, 1.0))
+    mean, scale = settled(Counts, Means, Squares, Mean, Scale, Variance, column, width, parts, eps, PARTS)
     slope = load_vector(Weight, column, width) * scale
     bias = load_vector(Bias, column, width)
     w1 = load_tile(W1, inner, column, hidden, width).to(LOW)
@@ -57,9 +53,7 @@ def feed(
         t = y + tl.dot(a.to(LOW), tl.trans(w2), input_precision=PRECISION)
         store_tile(T, row, column, rows, width, t)
         count, new_mean, square = grow(count, new_mean, square, t, rows_alive(Live, row, rows, MASKED))
-    tl.store(NewCounts + program, count)
-    store_vector(NewMeans + program * width, column, width, new_mean)
-    store_vector(NewSquares + program * width, column, width, square)
+    store_share(NewCounts, NewMeans, NewSquares, program, column, width, count, new_mean, square)
 
 
 @triton.jit
@@ -123,9 +117,8 @@ def feed_gradient(
     tl.store(own + inner[:, None] * width + column[None, :], grad_w1, mask=one[:, None] & two[None, :])
     tl.store(own + size + column[:, None] * hidden + inner[None, :], grad_w2, mask=two[:, None] & one[None, :])
     tl.store(own + 2 * size + inner, tl.sum(grad_b1, 0), mask=one)
-    tl.store(NewCounts + program, tl.sum(new_count, 0))
-    store_vector(NewSums + program * width, column, width, tl.sum(new_total, 0))
-    store_vector(NewProducts + program * width, column, width, tl.sum(new_product, 0))
+    new_count, new_total, new_product = tl.sum(new_count, 0), tl.sum(new_total, 0), tl.sum(new_product, 0)
+    store_share(NewCounts, NewSums, NewProducts, program, column, width, new_count, new_total, new_product)
 
 
 @triton.jit

@@ -24,14 +24,6 @@ def _columns(width, heads, HEADS: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _pairs(virtual, heads, HEADS: tl.constexpr, VIRTUAL: tl.constexpr):
-    """Of all pairs (head, virtual token) the token and the head, and whether they exist."""
-    pair = tl.arange(0, HEADS * VIRTUAL)
-    number, head = pair % VIRTUAL, pair // VIRTUAL
-    return number, head, (number < virtual) & (head < heads)
-
-
-@triton.jit
 def _tokens(start, place, live, Order, ORDERED: tl.constexpr):
     token = start + place
     if ORDERED:
@@ -43,6 +35,23 @@ def _tokens(start, place, live, Order, ORDERED: tl.constexpr):
 def _rows(X, token, on, stride, at, there):
     """(rows, columns) vectors, all heads side by side; ``there`` may be (rows, columns)."""
     return tl.load(X + token[:, None] * stride + at[None, :], mask=on[:, None] & there, other=0.0)
+
+
+@triton.jit
+def _virtual_rows(
+    Unreal, graph, virtual, heads, width, stride, at, head, there, HEADS: tl.constexpr, VIRTUAL: tl.constexpr
+):  # fmt: skip
+    """Of all pairs (head, virtual token) of a graph the token, the head, whether they exist, which columns are theirs, and their
+    queries, keys and values."""
+    pair = tl.arange(0, HEADS * VIRTUAL)
+    number, own = pair % VIRTUAL, pair // VIRTUAL
+    exists = (number < virtual) & (own < heads)
+    block = (own[:, None] == head[None, :]) & there[None, :]
+    part, other = heads * width, graph * virtual + number
+    q = _rows(Unreal, other, exists, stride, at, block)
+    k = _rows(Unreal + part, other, exists, stride, at, block)
+    v = _rows(Unreal + 2 * part, other, exists, stride, at, block)
+    return other, own, exists, block, q, k, v
 
 
 @triton.jit
@@ -95,12 +104,10 @@ def exchange(
     start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
     length = tl.minimum(every, longest)  # what is longer is padding
     at, head, there = _columns(width, heads, HEADS, WIDTH)
-    number, own, exists = _pairs(virtual, heads, HEADS, VIRTUAL)
-    block = (own[:, None] == head[None, :]) & there[None, :]
-    part, other = heads * width, graph * virtual + number
-    unreal_q = _rows(Unreal, other, exists, unreal_stride, at, block)
-    unreal_k = _rows(Unreal + part, other, exists, unreal_stride, at, block)
-    unreal_v = _rows(Unreal + 2 * part, other, exists, unreal_stride, at, block)
+    part = heads * width
+    other, own, exists, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
+        Unreal, graph, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
+    )  # fmt: skip
     entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
     heading = tl.arange(0, HEADS)
     largest = tl.full((HEADS * VIRTUAL,), float("-inf"), tl.float32)
@@ -178,12 +185,10 @@ def exchange_gradient(
     start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
     length = tl.minimum(every, longest)  # what is longer is padding
     at, head, there = _columns(width, heads, HEADS, WIDTH)
-    number, own, exists = _pairs(virtual, heads, HEADS, VIRTUAL)
-    block = (own[:, None] == head[None, :]) & there[None, :]
-    part, other = heads * width, graph * virtual + number
-    unreal_q = _rows(Unreal, other, exists, unreal_stride, at, block)
-    unreal_k = _rows(Unreal + part, other, exists, unreal_stride, at, block)
-    unreal_v = _rows(Unreal + 2 * part, other, exists, unreal_stride, at, block)
+    part = heads * width
+    other, own, exists, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
+        Unreal, graph, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
+    )  # fmt: skip
     entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
     heading = tl.arange(0, HEADS)
     up_grad, up_lse = unreal_q, tl.zeros((HEADS * VIRTUAL,), tl.float32)

@@ -11,32 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuplet.attention.fused.arithmetic import (
-    BIAS,
-    NONE,
-    POSITIVE,
-    RELU,
-    REWEIGHT,
-    SCALE,
-    SOFTMAX,
-    TINY,
-    gradients,
-    scores,
-)
-
-__all__ = [
-    "BIAS",
-    "NONE",
-    "POSITIVE",
-    "RELU",
-    "REWEIGHT",
-    "SCALE",
-    "SOFTMAX",
-    "backward_keys",
-    "backward_line",
-    "backward_queries",
-    "forward",
-]
+from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, gradients, scores
 
 
 @triton.jit
@@ -300,24 +275,9 @@ def backward_queries(
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
-        Q,
-        Out,
-        GradOut,
-        Lse,
-        GradLse,
-        query,
-        live,
-        head,
-        heads,
-        width,
-        value_width,
-        q_token,
-        q_head,
-        SHIFTED,
-        False,
-        WIDTH,
+        Q, Out, GradOut, Lse, GradLse, query, live, head, heads, width, value_width, q_token, q_head, SHIFTED, False, WIDTH,
         VALUES,
-    )
+    )  # fmt: skip
     start, stride, keys_here = side_of(Key, group, line, lines)
     if tile * ROWS >= length:
         keys_here = keys_here * 0
@@ -385,24 +345,9 @@ def backward_keys(
         live = place < length
         query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
         q, grad, lse, shift = _query_side(
-            Q,
-            Out,
-            GradOut,
-            Lse,
-            GradLse,
-            query,
-            live,
-            head,
-            heads,
-            width,
-            value_width,
-            q_token,
-            q_head,
-            SHIFTED,
-            False,
-            WIDTH,
+            Q, Out, GradOut, Lse, GradLse, query, live, head, heads, width, value_width, q_token, q_head, SHIFTED, False, WIDTH,
             VALUES,
-        )
+        )  # fmt: skip
         exists = live[:, None] & there[None, :]
         if SKIP:
             exists = exists & (query[:, None] != key[None, :])
