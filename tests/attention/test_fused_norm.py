@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 pytest.importorskip("triton")
-from tuplet.kernels.norm import add_batch_norm
+from tuplet.encodings.layers import MaskedBatchNorm
+from tuplet.kernels.norm import add_batch_norm, masked_batch_norm
 
 SIZES = [(2, 8), (5, 24), (300, 8), (70, 64)] + [(20_000, 64), (33_333, 24), (257, 128)] * GPU
 ULP = {torch.float32: 2.0**-23, torch.bfloat16: 2.0**-8}
@@ -85,3 +86,27 @@ def test_operator_registration():
     given = [t.requires_grad_() for t in (x, added, weight, bias)]
     results = torch.library.opcheck(torch.ops.tuplet.add_batch_norm.default, (*given, live, 1e-5), raise_exception=True)
     assert set(results.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("rows", [[7, 300, 40], [1, 5, 1], [6] * 12], ids=str)
+@pytest.mark.parametrize("masked", [True, False], ids=["some rows", "all rows"])
+def test_it_is_the_masked_batch_norm_of_encodings(rows, masked):
+    """Over several batches: the first count as much as the later ones, and those of one row or none do not count."""
+    width = 20
+    wanted = MaskedBatchNorm(width).to(DEVICE)
+    with torch.no_grad():
+        wanted.weight.normal_(1, 0.3)
+        wanted.bias.normal_()
+    mean, var, seen = (each.clone() for each in (wanted.mean, wanted.var, wanted.seen))
+    wanted = wanted.double()
+    for count in rows:
+        x, grad = (torch.randn(count, width, device=DEVICE) + 2 for _ in range(2))
+        live = torch.arange(count, device=DEVICE) % 4 != 0 if masked else None
+        weight, bias = (each.detach().float().requires_grad_() for each in (wanted.weight, wanted.bias))
+        y = masked_batch_norm(x, live, weight, bias, (mean, var, seen), wanted.momentum, wanted.eps)
+        expected = wanted(x.double(), live)
+        pairs = [(y, expected), (mean, wanted.mean), (var, wanted.var), (seen, wanted.seen)]
+        right = torch.autograd.grad(expected, [wanted.weight, wanted.bias], grad.double())
+        pairs += zip(torch.autograd.grad(y, [weight, bias], grad), right, strict=True)
+        for a, b in pairs:
+            torch.testing.assert_close(a.detach().double(), b.detach(), rtol=1e-5, atol=1e-5 * count)

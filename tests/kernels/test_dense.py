@@ -89,6 +89,18 @@ def test_rows_of_several_tables_are_added(count):
     assert_same(found, expected, (first, *tables))
 
 
+def test_row_numbers_may_be_a_column(monkeypatch):
+    """As the types of atoms are that have several."""
+    monkeypatch.setattr(rows, "has_kernels", lambda x: True)
+    torch.manual_seed(0)
+    columns, small, large = torch.randint(0, 28, (300, 3), device=DEVICE), draw(28, 20), draw(200, 20)
+    assert_same(rows.take(small, columns[:, 1]), F.embedding(columns[:, 1], small), (small,))
+    lists = Lists.sort(columns[:, 2], len(large))
+    found = rows.take_sum(rows.take(small, columns[:, 1]), [(large, lists), (small, columns[:, 0])])
+    expected = F.embedding(columns[:, :2], small).sum(1) + F.embedding(columns[:, 2], large)
+    assert_same(found, expected, (small, large))
+
+
 def test_adding_up():
     torch.manual_seed(0)
     taken, x = torch.randint(0, 10, (200,), device=DEVICE), draw(200, 70)

@@ -50,6 +50,15 @@ def test_tokens_are_numbered_dimension_after_dimension():
     assert tokens.place.tolist() == [0, 1, 2, 0, 1, 3, 4, 5, 2]
 
 
+@pytest.mark.parametrize(("low", "high"), [(0, 0), (1, 1), (0, 2), (1, 3)])
+def test_the_order_by_graph_is_a_stable_sort(low, high):
+    sizes = [(5, 0.9), (1, 0.0), (4, 0.0), (7, 0.5), (3, 1.0)]
+    graph = read([nx.gnp_random_graph(n, p, seed=n) for n, p in sizes])
+    tokens = Simplices.take(graph, clique_complex(graph, 3), low, high)
+    assert torch.equal(tokens.by_graph, torch.argsort(tokens.graph_of_token, stable=True))
+    assert torch.equal(tokens.by_graph[tokens.position], torch.arange(tokens.total))
+
+
 @pytest.mark.parametrize("init", ["concat", "sum"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_order_of_edges_has_no_say(init, seed):

@@ -9,6 +9,8 @@ pytest.importorskip("triton")
 import tuplet
 from tuplet.errors import TooLargeError
 from tuplet.graphs.door import as_data
+from tuplet.kernels import Lists
+from tuplet.tokens.features import FIRST_EDGE
 from tuplet.training import resident as resident_module
 from tuplet.training.resident import Resident
 
@@ -83,6 +85,27 @@ def test_a_batch_with_padding_trains_as_its_graphs_do(name, options):
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         torch.testing.assert_close(found[key], value, atol=2e-5, rtol=1e-4, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.filterwarnings("ignore:.*have no token")
+@pytest.mark.parametrize("name", ["AS0:1^SN", "AS0:2^SN", "AS1^SN"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_lists_are_kept_that_a_sort_would_give(name, directed):
+    model, data = build(name, directed=directed).to(DEVICE), graphs(directed)
+    resident = Resident(model, data)
+    tokens = resident.prepared(torch.tensor(MEMBERS, device=DEVICE), resident.room(MEMBERS)).queries
+    graph, counts = tokens.graph, tokens.complex.counts
+    live = [owner < graph.num_graphs - 1 for owner in tokens.complex.graph_of]
+    pairs = [(tokens.edge_lists, [FIRST_EDGE + graph.num_edges] * 2, live[1])]
+    pairs += [(lists, [counts[k - 1]] * (k + 1), live[k]) for k, lists in enumerate(tokens.face_lists, start=1)]
+    for lists, sizes, there in pairs:
+        for own, count in zip(lists, sizes, strict=True):
+            wanted = Lists.sort(own.rows, count, own.special)
+            assert all(part.is_contiguous() for part in (own.rows, own.order, own.begin, own.end))
+            for row in range(count):
+                found, right = (one.order[one.begin[row] : one.end[row]].tolist() for one in (own, wanted))
+                assert found == [token for token in right if there[token]]
+    assert torch.equal(tokens.by_graph, torch.argsort(tokens.graph_of_token, stable=True))
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="a recording says the same")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.graphs import GraphBatch
+from tuplet.kernels import RowLinear, has_kernels
 
 
 def mlp(*widths: int, gain: float = 2**0.5) -> nn.Sequential:
@@ -48,6 +49,12 @@ class MaskedBatchNorm(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x (.., width), mask (..) or None."""
+        if self.training and x.dim() == 2 and len(x) > 0 and has_kernels(x):
+            from tuplet.kernels.norm import masked_batch_norm
+
+            running = self.mean, self.var, self.seen
+            live = None if mask is None else mask.bool()
+            return masked_batch_norm(x, live, self.weight, self.bias, running, self.momentum, self.eps)
         kept = x.new_ones(x.shape[:-1]) if mask is None else mask.to(x.dtype)
         kept = kept[..., None]
         mean, var = self.mean, self.var
@@ -111,7 +118,7 @@ class RowEncoder(nn.Module):
         super().__init__()
         self.field, self.order, self.dim = field, order, dim
         self.norm = MaskedBatchNorm(columns) if norm else None
-        self.linear = nn.Linear(columns, width)
+        self.linear = RowLinear(columns, width)
 
     def forward(self, raw: Mapping[str, Tensor], graph: GraphBatch) -> Tensor:
         x = raw[self.field].to(self.linear.weight.dtype)

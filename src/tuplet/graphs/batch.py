@@ -107,7 +107,7 @@ class GraphBatch:
 
     @remembered
     def spread(self, order: int) -> tuple[Tensor, Tensor]:
-        """Of all tuples of length ``order`` the graph, and the number within it."""
+        """Of all tuples of length ``order`` the graph, and the number within it (0 for padding)."""
         first, total = self.offsets(order), self.total(order)
         graph = repeat(torch.arange(self.num_graphs, device=self.device), first.diff(), total)
         return graph, torch.arange(total, device=self.device) - first[graph]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tuplet.graphs.batch import GraphBatch
 from tuplet.graphs.memory import remembered
+from tuplet.kernels import lay_out
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,25 @@ class PaddedBatch(GraphBatch):
 
     @cached_property
     def n(self) -> Tensor:
-        return torch.cat([self.ptr[:-1].diff(), self.ptr.new_ones(1)])
+        sizes = self.ptr.diff()
+        sizes[-1:] = 1
+        return sizes
 
     def total(self, order: int) -> int:
         return self.room[order]
 
     @remembered
+    def _laid_out(self, order: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the tuples of each graph begin; of each tuple the graph, and the number within it, 0 for padding."""
+        return lay_out(self.n[:-1], order, self.room[order])
+
     def offsets(self, order: int) -> Tensor:
-        ends = (self.n[:-1] ** order).cumsum(0)
-        return torch.cat([ends.new_zeros(1), ends, ends.new_full((1,), self.room[order])])
+        return self.ptr if order == 1 else self._laid_out(order)[0]
+
+    def spread(self, order: int) -> tuple[Tensor, Tensor]:
+        if order == 1:
+            return self.graph_of_node, self.place_of_node
+        return self._laid_out(order)[1:]
 
     @cached_property
     def place_of_node(self) -> Tensor:

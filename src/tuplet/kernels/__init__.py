@@ -3,7 +3,19 @@
 ``tuplet.kernels`` itself imports no triton; its modules ``norm`` and ``dense`` do.
 """
 
-from tuplet.kernels.rows import Lists, add_up, pick, take, take_sum
+from tuplet.kernels.linear import RowLinear, linear
+from tuplet.kernels.rows import Lists, add_up, lay_out, pick, take, take_sum
 from tuplet.kernels.sizes import HAS_TRITON, has_kernels
 
-__all__ = ["HAS_TRITON", "Lists", "add_up", "has_kernels", "pick", "take", "take_sum"]
+__all__ = [
+    "HAS_TRITON",
+    "Lists",
+    "RowLinear",
+    "add_up",
+    "has_kernels",
+    "lay_out",
+    "linear",
+    "pick",
+    "take",
+    "take_sum",
+]

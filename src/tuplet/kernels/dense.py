@@ -20,7 +20,7 @@ def add_shares(share: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     out = share.new_empty(share.shape[1:], dtype=dtype)
     count = out.numel()
     if count:
-        columns = 128 if count > 2048 else 32
+        columns = 64 if count > 8192 else 32
         dense_kernels.add_shares[(-(-count // columns),)](share, out, len(share), count, PARTS=32, COLUMNS=columns)
     return out
 

@@ -118,6 +118,36 @@ def add_batch_norm(
     return y
 
 
+@torch.library.custom_op("tuplet::follow_seen", mutates_args=("running_mean", "running_var", "seen"))
+def _follow_seen(
+    running_mean: Tensor, running_var: Tensor, seen: Tensor, mean: Tensor, variance: Tensor, live: Tensor | None,
+    rows: int, momentum: float,
+) -> None:  # fmt: skip
+    width = mean.numel()
+    norm_kernels.follow_seen[(1,)](
+        running_mean, running_var, seen, mean, variance, mean if live is None else live, rows, width, momentum,
+        MASKED=live is not None, ROWS=1024, WIDTH=power(width, 16),
+    )  # fmt: skip
+
+
+def masked_batch_norm(
+    x: Tensor,
+    live: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    running: tuple[Tensor, Tensor, Tensor],
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """BN(x) in training mode as ``tuplet.encodings.layers.MaskedBatchNorm`` defines it; rows that are not ``live`` become 0.
+
+    ``running`` are mean, variance, and how many batches they have seen.
+    """
+    y, _, mean, _, variance = _add_batch_norm(x, None, weight, bias, live, eps)
+    _follow_seen(*running, mean, variance, live, len(x), momentum)
+    return y if live is None else torch.where(live[:, None], y, 0.0)
+
+
 def sizes_of(x: Tensor) -> tuple[int, dict[str, int]]:
     """How many programs measure ``x``, and the sizes of their tiles."""
     width = power(x.shape[1], 16)

@@ -199,5 +199,21 @@ def move(Running, RunningVar, Mean, Variance, column, width, momentum, bias):
 
 
 @triton.jit
+def follow_seen(
+    Running, RunningVar, Seen, Mean, Variance, Live, rows, width, momentum,
+    MASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Move running statistics that begin as the plain mean over batches; ``Seen`` counts those of two rows or more."""
+    count = tl.zeros((ROWS,), tl.float32)
+    for first in range(0, rows, ROWS):
+        count += rows_alive(Live, first + tl.arange(0, ROWS), rows, MASKED).to(tl.float32)
+    enough = tl.where(tl.sum(count, 0) > 1, 1.0, 0.0)
+    seen = tl.load(Seen) + enough
+    share = enough / tl.minimum(tl.maximum(seen, 1.0), 1.0 / momentum)
+    move(Running, RunningVar, Mean, Variance, tl.arange(0, WIDTH), width, share, 0.0)
+    tl.store(Seen, seen)
+
+
+@triton.jit
 def follow(Running, RunningVar, Mean, Variance, width, momentum, WIDTH: tl.constexpr):
     move(Running, RunningVar, Mean, Variance, tl.arange(0, WIDTH), width, momentum, 0.0)

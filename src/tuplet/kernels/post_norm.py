@@ -6,121 +6,207 @@ gradients are zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-import triton.language as tl
 from torch import Tensor, nn
 
 from tuplet.kernels import norm_kernels, post_norm_kernels
+from tuplet.kernels.beside import beside
 from tuplet.kernels.dense import add_shares
+from tuplet.kernels.halves import type_of
 from tuplet.kernels.norm import WARPS, room_for, sizes_of
 from tuplet.kernels.sizes import power, precision
 
-ROWS, GRADIENT_ROWS = 32, 16
+ROWS, GRADIENT_ROWS = 32, 32
 """Tokens of a tile, forward and backward."""
 FEED_WARPS, GRADIENT_WARPS = 4, 8
 PROGRAMS, GRADIENT_PROGRAMS = 256, 128
 """Programs that share the tokens, forward and backward, at most."""
 
 
+@dataclass(frozen=True)
+class PostNorm:
+    """What follows on attention for some tokens.
+
+    Args:
+        x: (T, d) tokens.
+        message: (T, d), before the output projection.
+        output: the projection.
+        norms: the two batch norms.
+        maps: the two maps of the feed-forward.
+        gelu: its activation; else ReLU.
+        live: (T,) which rows are no padding; None if all.
+    """
+
+    x: Tensor
+    message: Tensor
+    output: nn.Linear
+    norms: tuple[nn.BatchNorm1d, nn.BatchNorm1d]
+    maps: tuple[nn.Linear, nn.Linear]
+    gelu: bool
+    live: Tensor | None
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """In the order of the operator: all that have gradients other than zero, then the biases before a norm."""
+        (first, last), (one, two) = self.norms, self.maps
+        maps = [self.output.weight, first.weight, first.bias, one.weight, one.bias, two.weight, last.weight, last.bias]
+        return [*maps, self.output.bias, two.bias]
+
+    def follow(self, found: Tensor) -> None:
+        """Move the running statistics towards those that were ``found``."""
+        first, last = self.norms
+        if first.running_mean is None or first.running_var is None or last.running_mean is None or last.running_var is None:
+            return
+        _follow(
+            first.running_mean, first.running_var, last.running_mean, last.running_var, found, self.output.bias,
+            self.maps[1].bias, _momentum(first), _momentum(last),
+        )  # fmt: skip
+
+
+def post_norm(*streams: PostNorm, follow: bool = True) -> list[Tensor]:
+    """BN(y + FFN(y)) of y = BN(x + Wo message) in training mode, for several sets of tokens; rows that are not live do not
+    count; ``follow``: running statistics do."""
+    lives = [one.x.new_empty(0, dtype=torch.bool) if one.live is None else one.live for one in streams]
+    outputs = _post_norm(
+        [one.x.contiguous() for one in streams], [one.message.contiguous() for one in streams],
+        [parameter for one in streams for parameter in one.parameters], lives,
+        [norm.eps for one in streams for norm in one.norms], streams[0].gelu,
+    )  # fmt: skip
+    if follow:
+        for one, found in zip(streams, outputs[3::KEPT], strict=True):
+            one.follow(found)
+    return outputs[::KEPT]
+
+
+KEPT = 4
+"""Tensors that the operator returns for each stream: z, s, t, and what the norms found."""
+PARAMETERS = 10
+
+
 @torch.library.custom_op("tuplet::post_norm", mutates_args=())
 def _post_norm(
-    x: Tensor, message: Tensor, output: Tensor, weight_s: Tensor, bias_s: Tensor, w1: Tensor, b1: Tensor, w2: Tensor,
-    weight_t: Tensor, bias_t: Tensor, output_bias: Tensor, b2: Tensor, live: Tensor | None, eps_s: float, eps_t: float,
-    gelu: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    rows, width = x.shape
-    parts, sizes = sizes_of(x)
-    low = message.dtype != x.dtype
-    added = message @ output.to(message.dtype).t() if low else x
-    s = torch.empty_like(x) if low else torch.addmm(x, message, output.t())
-    shares = room_for(x, parts)
-    masked = {"MASKED": live is not None}
-    mask = x if live is None else live
-    norm_kernels.add_and_measure[(parts,)](
-        x if low else s, added, mask, s, *shares, rows, width, parts, ADD=low, **masked, **sizes, num_warps=WARPS
-    )
-    t, z = torch.empty_like(x), torch.empty_like(x)
-    found = x.new_empty(2, 3, width, dtype=torch.float32)
-    programs = min(PROGRAMS, -(-rows // ROWS))
-    later = room_for(x, programs)
-    post_norm_kernels.feed[(programs,)](
-        s, *shares, weight_s, bias_s, mask, w1, b1, w2, t, *later, *found[0], rows, width, w1.shape[0], parts, programs,
-        eps_s, **masked, **_choices(gelu, message), **_sizes(w1, ROWS), PARTS=power(parts, 1), num_warps=FEED_WARPS,
-    )  # fmt: skip
-    norm_kernels.normalise[(-(-rows // sizes["ROWS"]),)](
-        t, *later, weight_t, bias_t, z, *found[1], rows, width, programs, eps_t, **sizes, PARTS=power(programs, 1),
-        num_warps=WARPS,
-    )  # fmt: skip
-    return z, s, t, found
+    xs: Sequence[Tensor], messages: Sequence[Tensor], parameters: Sequence[Tensor], lives: Sequence[Tensor],
+    eps: Sequence[float], gelu: bool,
+) -> list[Tensor]:  # fmt: skip
+    streams = zip(xs, messages, _dealt(parameters, PARAMETERS), lives, eps[::2], eps[1::2], strict=True)
+    found = beside(*(partial(_forward, *one, gelu) for one in streams))
+    return [tensor for tensors in found for tensor in tensors]
 
 
 @_post_norm.register_fake
-def _(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return (*(torch.empty_like(x) for _ in range(3)), x.new_empty(2, 3, x.shape[1], dtype=torch.float32))  # type: ignore[return-value]
+def _(xs: Sequence[Tensor], *_: Any) -> list[Tensor]:
+    found = [(*(torch.empty_like(x) for _ in range(3)), x.new_empty(2, 3, x.shape[1], dtype=torch.float32)) for x in xs]
+    return [tensor for tensors in found for tensor in tensors]
 
 
 @torch.library.custom_op("tuplet::post_norm_backward", mutates_args=())
-def _gradient(
-    grad: Tensor, message: Tensor, s: Tensor, t: Tensor, found: Tensor, output: Tensor, weight_s: Tensor, bias_s: Tensor,
-    w1: Tensor, b1: Tensor, w2: Tensor, weight_t: Tensor, live: Tensor | None, gelu: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Of x; of the message; of Wo; flat of W1, W2 and b1; and (2, 3, width) of weights and biases of the norms,
-    and of the biases before them."""
-    grad = grad.contiguous()
-    (rows, width), hidden = s.shape, w1.shape[0]
-    parts, sizes = sizes_of(s)
-    shares = room_for(s, parts)
-    masked, mask = {"MASKED": live is not None}, s if live is None else live
-    mean_s, scale_s, _ = found[0]
-    mean_t, scale_t, _ = found[1]
-    norms = torch.empty(2, 3, width, dtype=torch.float32, device=s.device)
-    norm_kernels.measure_gradient[(parts,)](
-        grad, t, mask, mean_t, scale_t, *shares, rows, width, parts, **masked, **sizes, num_warps=WARPS
-    )
-    programs = min(GRADIENT_PROGRAMS, -(-rows // GRADIENT_ROWS))
-    grad_y, grad_x = torch.empty_like(s), torch.empty_like(s)
-    share = s.new_empty(programs, 2 * w1.numel() + hidden, dtype=torch.float32)
-    later = room_for(s, programs)
-    post_norm_kernels.feed_gradient[(programs,)](
-        grad, t, mean_t, scale_t, weight_t, *shares, s, mean_s, scale_s, weight_s, bias_s, mask, w1, b1, w2, grad_y, share,
-        *later, norms, rows, width, hidden, parts, programs, **masked, **_choices(gelu, message),
-        **_sizes(w1, GRADIENT_ROWS), PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
-    )  # fmt: skip
-    norm_kernels.normalise_gradient[(-(-rows // sizes["ROWS"]),)](
-        grad_y, s, mask, mean_s, scale_s, weight_s, *later, grad_x, *norms[0, :2], rows, width, programs, **masked, **sizes,
-        PARTS=power(programs, 1), num_warps=WARPS,
-    )  # fmt: skip
-    low = grad_x.to(message.dtype)
-    return grad_x, low @ output.to(low.dtype), (low.t() @ message).to(output.dtype), add_shares(share), norms
+def _gradients(
+    grads: Sequence[Tensor], messages: Sequence[Tensor], kept: Sequence[Tensor], parameters: Sequence[Tensor],
+    lives: Sequence[Tensor], gelu: bool,
+) -> list[Tensor]:  # fmt: skip
+    """For each stream those of x and of the message; flat of W1, W2, b1 and Wo; and (2, 3, width) of weights and biases of
+    the norms, and of the biases before them."""
+    streams = zip(grads, messages, _dealt(kept, KEPT - 1), _dealt(parameters, PARAMETERS), lives, strict=True)
+    found = beside(*(partial(_backward_one, *one, gelu) for one in streams))
+    return [tensor for tensors in found for tensor in tensors]
 
 
-@_gradient.register_fake
-def _(grad: Tensor, message: Tensor, s: Tensor, t: Tensor, found: Tensor, output: Tensor, *rest: Any) -> Any:
-    w1 = rest[2]
-    flat = s.new_empty(2 * w1.numel() + len(w1), dtype=torch.float32)
-    norms = s.new_empty(2, 3, s.shape[1], dtype=torch.float32)
-    return torch.empty_like(s), torch.empty_like(message), torch.empty_like(output), flat, norms
+@_gradients.register_fake
+def _(grads: Sequence[Tensor], messages: Sequence[Tensor], kept: Any, parameters: Sequence[Tensor], *_: Any) -> Any:
+    found = []
+    for grad, message, (output, _, _, w1, b1, w2, *_) in zip(
+        grads, messages, _dealt(parameters, PARAMETERS), strict=True
+    ):
+        flat = w1.new_empty(w1.numel() + w2.numel() + len(b1) + output.numel(), dtype=torch.float32)
+        norms = w1.new_empty(2, 3, grad.shape[1], dtype=torch.float32)
+        found += [torch.empty_like(grad), torch.empty_like(message), flat, norms]
+    return found
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     ctx.set_materialize_grads(False)
-    _, message, *weights, live, _, _, ctx.gelu = inputs
-    ctx.save_for_backward(message, *output[1:], *weights[:7], live)
+    xs, messages, parameters, lives, _, ctx.gelu = inputs
+    ctx.count = len(xs)
+    kept = [tensor for place, tensor in enumerate(output) if place % KEPT]
+    ctx.save_for_backward(*messages, *lives, *kept, *parameters)
 
 
-def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
-    *saved, live = ctx.saved_tensors
-    w1, b1, w2 = saved[7:10]
-    grad_x, grad_message, grad_output, flat, norms = _gradient(grad, *saved, live, ctx.gelu)
-    g1, g2, c1 = flat.split([w1.numel(), w2.numel(), len(b1)])
-    (weight_s, bias_s, output_bias), (weight_t, bias_t, b2) = norms
-    weights = (grad_output, weight_s, bias_s, g1.view_as(w1), c1, g2.view_as(w2), weight_t, bias_t, output_bias, b2)
-    return (grad_x, grad_message, *weights, None, None, None, None)
+def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
+    saved, count = list(ctx.saved_tensors), ctx.count
+    messages, lives, rest = saved[:count], saved[count : 2 * count], saved[2 * count :]
+    kept, parameters = rest[: (KEPT - 1) * count], rest[(KEPT - 1) * count :]
+    found = _gradients(list(grads[::KEPT]), messages, kept, parameters, lives, ctx.gelu)
+    of_parameters: list[Tensor] = []
+    for flat, norms, own in zip(found[2::KEPT], found[3::KEPT], _dealt(parameters, PARAMETERS), strict=True):
+        output, _, _, w1, b1, w2, *_ = own
+        g1, g2, c1, grad_output = flat.split([w1.numel(), w2.numel(), len(b1), output.numel()])
+        (weight_s, bias_s, output_bias), (weight_t, bias_t, b2) = norms
+        of_parameters += [grad_output.view_as(output), weight_s, bias_s, g1.view_as(w1), c1, g2.view_as(w2)]
+        of_parameters += [weight_t, bias_t, output_bias, b2]
+    return found[::KEPT], found[1::KEPT], of_parameters, [None] * count, None, None
 
 
 _post_norm.register_autograd(_backward, setup_context=_setup)
+
+
+def _forward(
+    x: Tensor, message: Tensor, parameters: Sequence[Tensor], live: Tensor, eps_s: float, eps_t: float, gelu: bool
+) -> tuple[Tensor, ...]:
+    output, weight_s, bias_s, w1, b1, w2, weight_t, bias_t, *_ = parameters
+    (rows, width), masked = x.shape, {"MASKED": len(live) > 0}
+    s, t, z = (torch.empty_like(x) for _ in range(3))
+    found = x.new_empty(2, 3, width, dtype=torch.float32)
+    programs = min(PROGRAMS, -(-rows // ROWS))
+    shares, later = room_for(x, programs), room_for(x, programs)
+    low, parts = _low(message), {"PARTS": power(programs, 1)}
+    post_norm_kernels.add_message[(programs,)](
+        x, message, output, live, s, *shares, rows, width, programs, **masked, **low, ROWS=ROWS, WIDTH=power(width, 16),
+        num_warps=FEED_WARPS,
+    )  # fmt: skip
+    post_norm_kernels.feed[(programs,)](
+        s, *shares, weight_s, bias_s, live, w1, b1, w2, t, *later, *found[0], rows, width, len(w1), programs, programs,
+        eps_s, **masked, **low, GELU=gelu, **_sizes(w1, ROWS), **parts, num_warps=FEED_WARPS,
+    )  # fmt: skip
+    _, sizes = sizes_of(x)
+    norm_kernels.normalise[(-(-rows // sizes["ROWS"]),)](
+        t, *later, weight_t, bias_t, z, *found[1], rows, width, programs, eps_t, **sizes, **parts, num_warps=WARPS
+    )
+    return z, s, t, found
+
+
+def _backward_one(
+    grad: Tensor, message: Tensor, kept: Sequence[Tensor], parameters: Sequence[Tensor], live: Tensor, gelu: bool
+) -> tuple[Tensor, ...]:
+    grad, (s, t, found) = grad.contiguous(), kept
+    output, weight_s, bias_s, w1, b1, w2, weight_t, *_ = parameters
+    (rows, width), hidden, masked = s.shape, len(w1), {"MASKED": len(live) > 0}
+    (mean_s, scale_s, _), (mean_t, scale_t, _) = found
+    parts, tile = sizes_of(s)
+    shares = room_for(s, parts)
+    norms = torch.empty(2, 3, width, dtype=torch.float32, device=s.device)
+    norm_kernels.measure_gradient[(parts,)](
+        grad, t, live, mean_t, scale_t, *shares, rows, width, parts, **masked, **tile, num_warps=WARPS
+    )
+    programs = min(GRADIENT_PROGRAMS, -(-rows // GRADIENT_ROWS))
+    grad_y, grad_x, grad_message = torch.empty_like(s), torch.empty_like(s), torch.empty_like(message)
+    share = s.new_empty(programs, 2 * w1.numel() + hidden + output.numel(), dtype=torch.float32)
+    later, low = room_for(s, programs), _low(message)
+    post_norm_kernels.feed_gradient[(programs,)](
+        grad, t, mean_t, scale_t, weight_t, *shares, s, mean_s, scale_s, weight_s, bias_s, live, w1, b1, w2, grad_y, share,
+        *later, norms, rows, width, hidden, parts, programs, **masked, **low, GELU=gelu, **_sizes(w1, GRADIENT_ROWS),
+        PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
+    )  # fmt: skip
+    post_norm_kernels.message_gradient[(programs,)](
+        grad_y, s, message, output, live, mean_s, scale_s, weight_s, *later, grad_x, grad_message, share, *norms[0, :2], rows,
+        width, hidden, programs, **masked, **low, ROWS=GRADIENT_ROWS, WIDTH=power(width, 16), PARTS=power(programs, 1),
+        num_warps=GRADIENT_WARPS,
+    )  # fmt: skip
+    return grad_x, grad_message, add_shares(share), norms
 
 
 @torch.library.custom_op("tuplet::follow_both", mutates_args=("mean_s", "var_s", "mean_t", "var_t"))
@@ -134,53 +220,18 @@ def _follow(
     )
 
 
-def post_norm(
-    x: Tensor,
-    message: Tensor,
-    output: nn.Linear,
-    norms: tuple[nn.BatchNorm1d, nn.BatchNorm1d],
-    maps: tuple[nn.Linear, nn.Linear],
-    gelu: bool,
-    live: Tensor | None,
-    follow: bool = True,
-) -> Tensor:
-    """BN(y + FFN(y)) of y = BN(x + Wo message) in training mode; rows that are not ``live`` do not count.
-
-    Args:
-        x: (T, d) tokens.
-        message: (T, d), before the output projection.
-        output: the projection.
-        norms: the two batch norms.
-        maps: the two maps of the feed-forward.
-        gelu: its activation; else ReLU.
-        live: (T,) which rows are no padding; None if all.
-        follow: whether running statistics do.
-    """
-    (first, last), (one, two) = norms, maps
-    z, _, _, found = _post_norm(
-        x.contiguous(), message.contiguous(), output.weight, first.weight, first.bias, one.weight, one.bias, two.weight,
-        last.weight, last.bias, output.bias, two.bias, live, first.eps, last.eps, gelu,
-    )  # fmt: skip
-    if follow and first.running_mean is not None and last.running_mean is not None:
-        assert first.running_var is not None
-        assert last.running_var is not None
-        _follow(
-            first.running_mean, first.running_var, last.running_mean, last.running_var, found, output.bias, two.bias,
-            _momentum(first), _momentum(last),
-        )  # fmt: skip
-    return z
-
-
 def _momentum(norm: nn.BatchNorm1d) -> float:
     return 0.1 if norm.momentum is None else norm.momentum
 
 
-def _choices(gelu: bool, message: Tensor) -> dict[str, Any]:
+def _low(message: Tensor) -> dict[str, Any]:
     """Matrices are multiplied in the precision of the message: in autocast in its low one."""
-    low = (
-        tl.bfloat16 if message.dtype == torch.bfloat16 else tl.float16 if message.dtype == torch.float16 else tl.float32
-    )
-    return {"GELU": gelu, "LOW": low, "PRECISION": precision(message)}
+    return {"LOW": type_of(message.dtype), "PRECISION": precision(message)}
+
+
+def _dealt(items: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
+    """Portions of so many items."""
+    return [items[first : first + count] for first in range(0, len(items), count)]
 
 
 def _sizes(w1: Tensor, rows: int) -> dict[str, int]:

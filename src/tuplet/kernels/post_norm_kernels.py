@@ -1,4 +1,4 @@
-"""Kernels for the second half of a post-norm layer: s = x + message, y = BN(s), t = y + FFN(y), z = BN(t).
+"""Kernels for the second half of a post-norm layer: s = x + Wo m, y = BN(s), t = y + FFN(y), z = BN(t).
 
 y exists on the chip alone: what is kept are s and t, from which everything else is made again. Statistics are merged as in
 ``norm_kernels``; sums over tokens are shared among programs, each of which writes its own share: no atomics.
@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from tuplet.kernels.dense_kernels import activation
+from tuplet.kernels.halves import halved
 from tuplet.kernels.norm_kernels import (
     gradient_sums,
     grow,
@@ -24,6 +25,28 @@ from tuplet.kernels.norm_kernels import (
     store_tile,
     store_vector,
 )
+
+
+@triton.jit
+def add_message(
+    X, M, Wo, Live, S, Counts, Means, Squares, rows, width, programs,
+    MASKED: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """s = x + Wo m, and this program's share of its statistics."""
+    program = tl.program_id(0)
+    column = tl.arange(0, WIDTH)
+    wo = load_tile(Wo, column, column, width, width).to(LOW)
+    count = 0.0
+    mean = tl.zeros((WIDTH,), tl.float32)
+    square = tl.zeros((WIDTH,), tl.float32)
+    for first in range(program * ROWS, rows, programs * ROWS):
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        m = load_tile(M, row, column, rows, width).to(LOW)
+        s = load_tile(X, row, column, rows, width) + tl.dot(m, tl.trans(wo), input_precision=PRECISION)
+        store_tile(S, row, column, rows, width, s)
+        s = s.to(S.dtype.element_ty).to(tl.float32)  # what is measured is what will be normalised
+        count, mean, square = grow(count, mean, square, s, rows_alive(Live, row, rows, MASKED))
+    store_share(Counts, Means, Squares, program, column, width, count, mean, square)
 
 
 @triton.jit
@@ -77,48 +100,82 @@ def feed_gradient(
         store_vector(Norms + 3 * width, column, width, product)
         store_vector(Norms + 4 * width, column, width, total)
         store_vector(Norms + 5 * width, column, width, total * 0.0)
-    mean_t, scale_t = load_vector(MeanT, column, width), load_vector(ScaleT, column, width)
-    slope_t = load_vector(WeightT, column, width) * scale_t
-    mean_s, scale_s = load_vector(MeanS, column, width), load_vector(ScaleS, column, width)
-    weight_s, bias_s = load_vector(WeightS, column, width), load_vector(BiasS, column, width)
-    w1 = load_tile(W1, inner, column, hidden, width).to(LOW)
-    w2 = load_tile(W2, column, inner, width, hidden).to(LOW)
-    b1 = load_vector(B1, inner, hidden)
+    w1, by1 = halved(load_tile(W1, inner, column, hidden, width).to(LOW), PRECISION)
+    w2, by2 = halved(load_tile(W2, column, inner, width, hidden).to(LOW), PRECISION)
     grad_w1 = tl.zeros((HIDDEN, WIDTH), tl.float32)
     grad_w2 = tl.zeros((WIDTH, HIDDEN), tl.float32)
     grad_b1 = tl.zeros((ROWS, HIDDEN), tl.float32)
     new_count = tl.zeros((ROWS,), tl.float32)
     new_total = tl.zeros((ROWS, WIDTH), tl.float32)
     new_product = tl.zeros((ROWS, WIDTH), tl.float32)
-    for first in range(program * ROWS, rows, programs * ROWS):
+    for first in range(program * ROWS, rows, programs * ROWS):  # registers are scarce: vectors are read anew for each tile
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         live = rows_alive(Live, row, rows, MASKED)
-        unit = (load_tile(T, row, column, rows, width) - mean_t[None, :]) * scale_t[None, :]
-        grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
-        grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
-        unit = (load_tile(S, row, column, rows, width) - mean_s[None, :]) * scale_s[None, :]
-        y = (unit * weight_s[None, :] + bias_s[None, :]).to(LOW)
-        h = tl.dot(y, tl.trans(w1), input_precision=PRECISION) + b1[None, :]
+        t, grad = load_tile(T, row, column, rows, width), load_tile(G, row, column, rows, width)
+        s = load_tile(S, row, column, rows, width)
+        scale = load_vector(ScaleT, column, width)
+        unit = (t - load_vector(MeanT, column, width)[None, :]) * scale[None, :]
+        grad -= (total[None, :] + unit * product[None, :]) / count
+        slope = load_vector(WeightT, column, width) * scale
+        grad = tl.where(live[:, None], grad * slope[None, :], 0.0)
+        unit = (s - load_vector(MeanS, column, width)[None, :]) * load_vector(ScaleS, column, width)[None, :]
+        y = unit * load_vector(WeightS, column, width)[None, :] + load_vector(BiasS, column, width)[None, :]
+        y, by_y = halved(y.to(LOW), PRECISION)
+        h = tl.dot(y, tl.trans(w1), input_precision=PRECISION) * (by_y * by1) + load_vector(B1, inner, hidden)[None, :]
         a, slope = activation(h, GELU)
-        low = grad.to(LOW)
-        grad_h = tl.dot(low, w2, input_precision=PRECISION) * slope
+        a, by_a = halved(a.to(LOW), PRECISION)
+        low, by = halved(grad.to(LOW), PRECISION)
+        grad_h = tl.dot(low, w2, input_precision=PRECISION) * (by * by2) * slope
         grad_b1 += grad_h
-        grad_w2 += tl.dot(tl.trans(low), a.to(LOW), input_precision=PRECISION)
-        grad_h = grad_h.to(LOW)
-        grad_w1 += tl.dot(tl.trans(grad_h), y, input_precision=PRECISION)
-        grad += tl.dot(grad_h, w1, input_precision=PRECISION)
+        grad_w2 += tl.dot(tl.trans(low), a, input_precision=PRECISION) * (by * by_a)
+        low, by = halved(grad_h.to(LOW), PRECISION)
+        grad_w1 += tl.dot(tl.trans(low), y, input_precision=PRECISION) * (by * by_y)
+        grad += tl.dot(low, w1, input_precision=PRECISION) * (by * by1)
         store_tile(GradY, row, column, rows, width, grad)
         new_count += live.to(tl.float32)
         new_total += grad
         new_product += grad * unit
     size = width * hidden
-    own = Share + program * (2 * size + hidden)
+    own = Share + program * (2 * size + hidden + width * width)
     one, two = (inner < hidden), (column < width)
     tl.store(own + inner[:, None] * width + column[None, :], grad_w1, mask=one[:, None] & two[None, :])
     tl.store(own + size + column[:, None] * hidden + inner[None, :], grad_w2, mask=two[:, None] & one[None, :])
     tl.store(own + 2 * size + inner, tl.sum(grad_b1, 0), mask=one)
     new_count, new_total, new_product = tl.sum(new_count, 0), tl.sum(new_total, 0), tl.sum(new_product, 0)
     store_share(NewCounts, NewSums, NewProducts, program, column, width, new_count, new_total, new_product)
+
+
+@triton.jit
+def message_gradient(
+    G, S, M, Wo, Live, Mean, Scale, Weight, Counts, Sums, Products, GradX, GradM, Share, GradWeight, GradBias,
+    rows, width, hidden, programs,
+    MASKED: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """From the gradient of y = BN(s) those of s, which is that of x, and of m; this program's share of that of Wo."""
+    program = tl.program_id(0)
+    column = tl.arange(0, WIDTH)
+    count, total, product = gradient_sums(Counts, Sums, Products, column, width, programs, PARTS)
+    if program == 0:
+        store_vector(GradWeight, column, width, product)
+        store_vector(GradBias, column, width, total)
+    mean, scale = load_vector(Mean, column, width), load_vector(Scale, column, width)
+    slope = load_vector(Weight, column, width) * scale
+    wo, by_wo = halved(load_tile(Wo, column, column, width, width).to(LOW), PRECISION)
+    grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
+    for first in range(program * ROWS, rows, programs * ROWS):
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        unit = (load_tile(S, row, column, rows, width) - mean[None, :]) * scale[None, :]
+        grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
+        grad = tl.where(rows_alive(Live, row, rows, MASKED)[:, None], grad * slope[None, :], 0.0)
+        store_tile(GradX, row, column, rows, width, grad)
+        grad, by = halved(grad.to(LOW), PRECISION)
+        m, by_m = halved(load_tile(M, row, column, rows, width).to(LOW), PRECISION)
+        grad_wo += tl.dot(tl.trans(grad), m, input_precision=PRECISION) * (by * by_m)
+        store_tile(GradM, row, column, rows, width, tl.dot(grad, wo, input_precision=PRECISION) * (by * by_wo))
+    own = Share + program * (2 * width * hidden + hidden + width * width) + 2 * width * hidden + hidden
+    on = column < width
+    tl.store(own + column[:, None] * width + column[None, :], grad_wo, mask=on[:, None] & on[None, :])
 
 
 @triton.jit

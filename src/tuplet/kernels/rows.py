@@ -52,16 +52,16 @@ def take(x: Tensor, rows: Tensor | Lists) -> Tensor:
     numbers = rows.rows if isinstance(rows, Lists) else rows
     if not has_kernels(x) or (len(x) > SMALL and not isinstance(rows, Lists)):
         return F.embedding(numbers, x)
-    return _take(x, *_lists(x, rows))
+    return _take(x, *lists_of(x, rows))
 
 
-def _lists(table: Tensor, rows: Tensor | Lists) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+def lists_of(table: Tensor, rows: Tensor | Lists) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
     """The row of each token, the lists of tokens, and how many rows have none: all of a small table."""
+    numbers = (rows.rows if isinstance(rows, Lists) else rows).contiguous()  # it may be a column of something
     if len(table) <= SMALL or not isinstance(rows, Lists):
-        numbers = rows.rows if isinstance(rows, Lists) else rows
         empty = numbers.new_empty(0)
         return numbers, empty, empty, empty, len(table)
-    return rows.rows, rows.order, rows.begin, rows.end, rows.special
+    return numbers, rows.order, rows.begin, rows.end, rows.special
 
 
 def take_sum(first: Tensor, parts: Sequence[tuple[Tensor, Tensor | Lists]]) -> Tensor:
@@ -74,7 +74,7 @@ def take_sum(first: Tensor, parts: Sequence[tuple[Tensor, Tensor | Lists]]) -> T
         return first
     while parts:
         some, parts = parts[:MOST], parts[MOST:]
-        lists = [_lists(table, rows) for table, rows in some]
+        lists = [lists_of(table, rows) for table, rows in some]
         numbers = [tensor for rows, *others, _ in lists for tensor in (rows, *others)]
         first = _take_sum(first, [table for table, _ in some], numbers, [special for *_, special in lists])
     return first
@@ -104,10 +104,9 @@ def pick(ids: Tensor, counts: Tensor, first: Tensor, room: int, last: int) -> tu
     from tuplet.kernels import picking_kernels
 
     ptr, owner, source = _picked(ids, room)
-    graphs = power(len(ids), 1)
-    tile = max(16, min(128, 8192 // graphs))
-    picking_kernels.pick[(-(-room // tile),)](
-        ids, counts, first, ptr, owner, source, len(ids), room, last, ROWS=tile, GRAPHS=graphs
+    tile = _tile(ids)
+    picking_kernels.pick[(-(-room // tile["ROWS"]),)](
+        ids, counts, first, ptr, owner, source, len(ids), room, last, **tile
     )
     return ptr, owner, source
 
@@ -117,8 +116,37 @@ def _(ids: Tensor, counts: Tensor, first: Tensor, room: int, last: int) -> tuple
     return _picked(ids, room)
 
 
-def _picked(ids: Tensor, room: int) -> tuple[Tensor, Tensor, Tensor]:
-    return ids.new_empty(len(ids) + 2), ids.new_empty(room), ids.new_empty(room)
+def _picked(graphs: Tensor, room: int) -> tuple[Tensor, Tensor, Tensor]:
+    return graphs.new_empty(len(graphs) + 2), graphs.new_empty(room), graphs.new_empty(room)
+
+
+def _tile(graphs: Tensor) -> dict[str, int]:
+    """Places of a tile, and graphs, each of which is compared with each."""
+    count = power(len(graphs), 1)
+    return {"ROWS": max(16, min(128, 8192 // count)), "GRAPHS": count}
+
+
+@torch.library.custom_op("tuplet::lay_out", mutates_args=())
+def lay_out(sizes: Tensor, order: int, room: int) -> tuple[Tensor, Tensor, Tensor]:
+    """All tuples of graphs of some sizes (G,), in a batch with ``room`` places, the rest of which is padding.
+
+    Returns:
+        (G+2,) where the tuples of each graph begin, then padding, then ``room``; (room,) the graph of each place, G for
+        padding; and (room,) the number of each tuple within its graph, 0 for padding.
+    """
+    from tuplet.kernels import picking_kernels
+
+    ptr, owner, place = _picked(sizes, room)
+    tile = _tile(sizes)
+    picking_kernels.lay_out[(-(-room // tile["ROWS"]),)](
+        sizes, ptr, owner, place, len(sizes), room, ORDER=order, **tile
+    )
+    return ptr, owner, place
+
+
+@lay_out.register_fake
+def _(sizes: Tensor, order: int, room: int) -> tuple[Tensor, Tensor, Tensor]:
+    return _picked(sizes, room)
 
 
 @torch.library.custom_op("tuplet::take", mutates_args=())
@@ -135,12 +163,17 @@ def _(x: Tensor, rows: Tensor, *_: Any) -> Tensor:
 def _take_gradient(
     grad: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor, special: int, count: int
 ) -> Tensor:
+    out = grad.new_empty(count, grad.shape[1])
+    add_taken(grad.contiguous(), rows, order, begin, end, special, out)
+    return out
+
+
+def add_taken(grad: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor, special: int, out: Tensor) -> None:
+    """Write to ``out``, for each row of a table, the sum of the gradients (T, d) of the tokens that take it."""
     from tuplet.kernels import row_kernels
     from tuplet.kernels.dense import add_shares
 
-    grad = grad.contiguous()
-    out = grad.new_empty(count, grad.shape[1])
-    if special < count:
+    if special < len(out):
         _launch_add_up(grad, order, begin, end, out)
     if special:
         tile, width = 64, min(64, power(grad.shape[1], 16))
@@ -151,7 +184,6 @@ def _take_gradient(
             KINDS=power(special, 16),
         )  # fmt: skip
         out[:special] = add_shares(share, out.dtype)
-    return out
 
 
 @_take_gradient.register_fake

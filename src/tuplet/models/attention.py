@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from tuplet.attention import Group, Rule, attend, attend_apart, attend_joined, feature_map
 from tuplet.attention.kernels import Kernel
-from tuplet.models.dense import linear, linear_parts
+from tuplet.models import dense_cpu
+from tuplet.models.dense import linear, linear_parts, side_by_side
 from tuplet.patterns import FusedLines, FusedRows, Pattern
 
 FEW = 4096
@@ -158,37 +159,44 @@ class TokenAttention(nn.Module):
         (G·m, 3, h, c) of virtual tuples.
         """
 
-        def split(projected: Tensor) -> Tensor:
-            return projected.unflatten(-1, (-1, self.heads, self.query.in_features // self.heads))
-
-        other = None
+        kinds: tuple[int, ...] = ()
+        sets: list[tuple[Tensor, list[nn.Linear]]]
         if self.key is not None and self.values is not None:  # simplices, whose dimensions have values of their own
-            maps = [(self.query, self.key, value) for value in self.values]
-            parts = zip(y.split(layouts.kinds), maps, strict=True)
-            real = torch.cat([linear(part, *layers) for part, layers in parts])  # type: ignore[arg-type]
+            sets, kinds = [(x, [self.query, self.key, *self.values])], layouts.kinds  # type: ignore[list-item]
         elif self.key_value is not None and y is x:
-            real = linear(x, self.query, self.key_value)
+            sets = [(x, [self.query, self.key_value])]
         else:
-            real = linear(x, self.query)
-            other = None if self.key_value is None else split(linear(y, self.key_value))
-        known = self.virtual is not None and virtual is not None
-        return split(real), other, split(linear(virtual, self.virtual)) if known else None  # type: ignore[arg-type]
+            sets = [(x, [self.query])] + ([] if self.key_value is None else [(y, [self.key_value])])
+        real = len(sets)
+        if self.virtual is not None and virtual is not None:
+            sets.append((virtual, [self.virtual]))
+        width = self.query.in_features // self.heads
+        found = [part.unflatten(-1, (-1, self.heads, width)) for part in side_by_side(sets, kinds)]
+        return found[0], found[1] if real > 1 else None, found[-1] if len(sets) > real else None
 
     def project(
         self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Queries, keys, values (T, h, c) of tuples and of virtual tuples, after the feature map."""
-        if self.key_value is None or y is not x:
+        if not dense_cpu.fits(x):
             real, other, unreal = (
                 () if part is None else part.unbind(1) for part in self.packed(x, y, virtual, layouts)
             )
             return self.map_features([*real, *other], list(unreal), layouts)
+        if self.key is not None and self.values is not None:
+            values = [linear(part, own) for part, own in zip(y.split(layouts.kinds), self.values, strict=True)]  # type: ignore[arg-type]
+            parts = [*linear_parts(x, 2, self.query, self.key), torch.cat(values)]
+        elif self.key_value is not None and y is x:
+            parts = [*linear_parts(x, 3, self.query, self.key_value)]
+        else:
+            keyed = () if self.key_value is None else linear_parts(y, 2, self.key_value)
+            parts = [linear(x, self.query), *keyed]
+        known = self.virtual is not None and virtual is not None
+        few = linear_parts(virtual, 3, self.virtual) if known else ()  # type: ignore[arg-type]
         split = (self.heads, -1)
-        parts = [part.unflatten(-1, split) for part in linear_parts(x, 3, self.query, self.key_value)]
-        few: list[Tensor] = []
-        if self.virtual is not None and virtual is not None:
-            few = list(linear(virtual, self.virtual).unflatten(-1, (3, *split)).unbind(1))
-        return self.map_features(parts, few, layouts)
+        return self.map_features(
+            [part.unflatten(-1, split) for part in parts], [part.unflatten(-1, split) for part in few], layouts
+        )
 
     def map_features(
         self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tuplet.kernels import Lists, add_up, has_kernels, take_sum
+from tuplet.kernels import Lists, RowLinear, add_up, has_kernels, take_sum
+from tuplet.models import dense_cpu, post_norm_cpu
 from tuplet.models.attention import Layouts, TokenAttention
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import WIDEST, feed_forward, linear
+
+if TYPE_CHECKING:
+    from tuplet.kernels.post_norm import PostNorm
 
 
 class _Pass:
@@ -29,6 +34,11 @@ def computed_again() -> Iterator[None]:
         yield
     finally:
         _Pass.again = False
+
+
+def running_again() -> bool:
+    """Whether what runs now is ``computed_again``."""
+    return _Pass.again
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
@@ -94,8 +104,10 @@ class Stream(nn.Module):
 
     def leave(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None = None) -> Tensor:
         """``x`` after its message, which ``output`` projects, and the feed-forward; ``live`` rows count in a batch norm."""
-        if self._is_fused(x):
-            return self._leave_fused(x, message, output, live)
+        if live is None and self._is_plain(x) and dense_cpu.fits(x):
+            first, activation, _, last = self.feed_forward
+            norms, gelu = (self.attention_norm, self.feed_forward_norm), isinstance(activation, nn.GELU)
+            return post_norm_cpu.post_norm(x, message, output, norms, (first, last), gelu, follow=not _Pass.again)  # type: ignore[arg-type]
         message = linear(message, output)
         if self.pre:
             x = x + self.dropout(message)
@@ -103,17 +115,22 @@ class Stream(nn.Module):
         x = normed(self.attention_norm, x, self.dropout(message), live)
         return normed(self.feed_forward_norm, x, self.dropout(self._feed(x)), live)
 
-    def _is_fused(self, x: Tensor) -> bool:
+    def is_fused(self, x: Tensor) -> bool:
         """Whether there is one operator for all of it."""
-        normed = isinstance(self.attention_norm, TokenBatchNorm) and self.training and x.shape[0] > 1 and not self.pre
-        return normed and self.dropout.p == 0 and has_kernels(x) and x.shape[1] <= WIDEST
+        return self._is_plain(x) and has_kernels(x) and x.shape[1] <= WIDEST
 
-    def _leave_fused(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None) -> Tensor:
-        from tuplet.kernels.post_norm import post_norm
+    def _is_plain(self, x: Tensor) -> bool:
+        """Whether norms are those of a batch in training and follow on the residuals, and nothing is dropped."""
+        normed = isinstance(self.attention_norm, TokenBatchNorm) and self.training and x.shape[0] > 1
+        return normed and not self.pre and self.dropout.p == 0
+
+    def after(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None) -> PostNorm:
+        """The same as something to be done, where ``is_fused``."""
+        from tuplet.kernels.post_norm import PostNorm
 
         first, activation, _, last = self.feed_forward
         norms, gelu = (self.attention_norm, self.feed_forward_norm), isinstance(activation, nn.GELU)
-        return post_norm(x, message, output, norms, (first, last), gelu, live, follow=not _Pass.again)  # type: ignore[arg-type]
+        return PostNorm(x, message, output, norms, (first, last), gelu, live)  # type: ignore[arg-type]
 
     def _feed(self, x: Tensor) -> Tensor:
         first, activation, dropout, last = self.feed_forward
@@ -150,10 +167,21 @@ class Block(nn.Module):
         """(T, d) tokens and (G·m, d) virtual tuples after the layer; ``y`` are the keys' features if they are other tokens."""
         attention = self.attention
         message, upward = attention.messages(*self.enter(x, y, virtual, layouts), layouts)
-        x = self.tokens.leave(x, message, attention.output, layouts.live)
-        if self.virtual is None or virtual is None or upward is None or attention.virtual_output is None:
-            return x, None
-        return x, self.virtual.leave(virtual, upward, attention.virtual_output, layouts.live_virtual)
+        leaving = [(self.tokens, x, message, attention.output, layouts.live)]
+        if self.virtual is not None and virtual is not None and upward is not None:
+            assert attention.virtual_output is not None
+            leaving.append((self.virtual, virtual, upward, attention.virtual_output, layouts.live_virtual))
+        left = iter(leave(leaving))
+        return next(left), next(left, None)
+
+
+def leave(leaving: list[tuple[Stream, Tensor, Tensor, nn.Linear, Tensor | None]]) -> list[Tensor]:
+    """``Stream.leave`` of several streams, where there is an operator for it in one."""
+    if not all(stream.is_fused(x) for stream, x, *_ in leaving):
+        return [stream.leave(*given) for stream, *given in leaving]
+    from tuplet.kernels.post_norm import post_norm
+
+    return post_norm(*(stream.after(*given) for stream, *given in leaving), follow=not _Pass.again)
 
 
 class SplitLinear(nn.Module):
@@ -161,7 +189,7 @@ class SplitLinear(nn.Module):
 
     def __init__(self, parts: int, dim: int) -> None:
         super().__init__()
-        self.maps = nn.ModuleList(nn.Linear(dim, dim, bias=part == 0) for part in range(parts))
+        self.maps = nn.ModuleList(RowLinear(dim, dim, bias=part == 0) for part in range(parts))
 
     def forward(self, first: Tensor, others: list[tuple[Tensor, Tensor | Lists | None]]) -> Tensor:
         """``others`` are pairs (vectors, row of each token; None where token and row are the same)."""

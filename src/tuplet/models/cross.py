@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from tuplet.kernels import Lists
-from tuplet.models.block import SplitLinear, make_activation, make_norm, normed, scatter_mean
+from tuplet.kernels import Lists, RowLinear, has_kernels
+from tuplet.kernels.rows import SMALL
+from tuplet.models.block import (
+    SplitLinear,
+    TokenBatchNorm,
+    make_activation,
+    make_norm,
+    normed,
+    running_again,
+    scatter_mean,
+)
 from tuplet.models.config import ModelConfig
+from tuplet.models.dense import WIDEST
 from tuplet.patterns import CrossNeighbour
 from tuplet.tokens import Tuples, node_lists, position_pairs
 
@@ -36,7 +48,7 @@ class CrossIndex:
 
     @classmethod
     def prepare(cls, queries: Tuples, keys: Tuples, directed: bool) -> CrossIndex:
-        pairs = Tuples.all(queries.graph, 2)
+        pairs = pairs_among(queries, keys)
         choices = CrossNeighbour(queries.order, keys.order).places
         longer, shorter = (keys, queries) if queries.order <= keys.order else (queries, keys)
         every = queries.nodes is None and queries.order == 1
@@ -63,6 +75,11 @@ class CrossIndex:
         )
 
 
+def pairs_among(queries: Tuples, keys: Tuples) -> Tuples:
+    """All ordered pairs of nodes: the keys, if they are that."""
+    return keys if keys.order == 2 and keys.nodes is None else Tuples.all(queries.graph, 2)
+
+
 class CrossUpdate(nn.Module):
     """e_uv <- ψ_e(e_uv, X_u, X_v) and Y_J <- ψ_v(Y_J, X of the queries in J, e of the pairs in J), each with residual and norm.
 
@@ -79,14 +96,16 @@ class CrossUpdate(nn.Module):
         pairs = len(position_pairs(key_order, config.directed))
         self.activation = make_activation(config.activation)
         self.pair_in = SplitLinear(3, config.dim) if pairs else None
-        self.pair_out = nn.Linear(config.dim, config.dim) if pairs else None
+        self.pair_out = RowLinear(config.dim, config.dim) if pairs else None
         self.pair_norm = make_norm(config.norm, config.dim) if pairs else None
         self.key_in = SplitLinear(1 + choices + pairs, config.dim)
-        self.key_out = nn.Linear(config.dim, config.dim)
+        self.key_out = RowLinear(config.dim, config.dim)
         self.key_norm = make_norm(config.norm, config.dim)
 
     def forward(self, x: Tensor, y: Tensor, e: Tensor | None, index: CrossIndex) -> tuple[Tensor, Tensor | None]:
         """Features of keys (T2, d) and of pairs (None for keys of order 1) after the layer."""
+        if e is not None and self._is_fused(x, e, index):
+            return self._fused(x, y, e, index)
         parts: list[tuple[Tensor, Tensor | Lists | None]] = []
         if e is not None and self.pair_in is not None and self.pair_out is not None and self.pair_norm is not None:
             nodes = scatter_mean(x, index.first_node, index.nodes)
@@ -99,3 +118,24 @@ class CrossUpdate(nn.Module):
             parts += [(x, rows) for rows in index.contained]
         hidden = self.activation(self.key_in(y, parts))
         return normed(self.key_norm, y, self.key_out(hidden), index.live_keys), e
+
+    def _is_fused(self, x: Tensor, e: Tensor, index: CrossIndex) -> bool:
+        """Whether two operators do all of it: queries are nodes, keys their ordered pairs, and norms are batch norms."""
+        plain = index.first_node is None and index.key_pairs == (None,) and isinstance(self.key_norm, TokenBatchNorm)
+        if not plain or not self.training or not has_kernels(x) or x.shape[1] > WIDEST or len(e) < 2:
+            return False
+        return len(x) <= SMALL or all(isinstance(rows, Lists) for rows in (*index.pair_nodes, *index.contained))
+
+    def _fused(self, x: Tensor, y: Tensor, e: Tensor, index: CrossIndex) -> tuple[Tensor, Tensor]:
+        from tuplet.kernels.update import update
+
+        (pair, *pair_maps), (key, key_pair, *key_maps) = self.pair_in.maps, self.key_in.maps  # type: ignore[union-attr]
+        weights = torch.stack([one.weight for one in (*pair_maps, *key_maps)])
+        tables = torch.bmm(x.expand(len(weights), -1, -1), weights.transpose(1, 2))
+        of_pairs, of_keys = tables.split([len(pair_maps), len(key_maps)])
+        gelu, follow = isinstance(self.activation, nn.GELU), not running_again()
+        maps: Any = (pair, self.pair_out), (key, self.key_out)
+        norms: Any = self.pair_norm, self.key_norm
+        e = update(e, None, of_pairs, index.pair_nodes, maps[0], norms[0], gelu, index.live_pairs, follow)
+        beside: Any = e, key_pair.weight
+        return update(y, beside, of_keys, index.contained, maps[1], norms[1], gelu, index.live_keys, follow), e

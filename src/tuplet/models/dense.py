@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,7 +21,7 @@ def linear(x: Tensor, *layers: nn.Linear) -> Tensor:
     weight = layers[0].weight if one else torch.cat([layer.weight for layer in layers])
     bias = layers[0].bias if one else torch.cat([layer.bias for layer in layers])
     if dense_cpu.fits(x):
-        return dense_cpu.LinearParts.apply(x, 1, weight, bias)[0]
+        return dense_cpu.LinearParts.apply(x, len(weight), weight, bias)[0]
     if not has_kernels(x):
         return F.linear(x, weight, bias)
     from tuplet.kernels import dense
@@ -27,14 +29,33 @@ def linear(x: Tensor, *layers: nn.Linear) -> Tensor:
     return dense.linear(x, weight, bias)
 
 
+def side_by_side(sets: Sequence[tuple[Tensor, Sequence[nn.Linear]]], kinds: Sequence[int]) -> list[Tensor]:
+    """(T, outputs) of several linear maps of each set of tokens.
+
+    The tokens of the first set may be of several ``kinds``, so many of each: its last layers are then one for each kind.
+    """
+    if all(has_kernels(x) and x.shape[1] <= WIDEST for x, _ in sets):
+        from tuplet.kernels.project import Maps, project
+
+        maps = [Maps(x, layers, kinds if kinds and not at else [len(x)]) for at, (x, layers) in enumerate(sets)]
+        if all(one.fit for one in maps):
+            return project(*maps)
+    (x, layers), *others = sets
+    rest = [linear(tokens, *own) for tokens, own in others]
+    if not kinds:
+        return [linear(x, *layers), *rest]
+    shared, last = layers[: -len(kinds)], layers[-len(kinds) :]
+    parts = zip(x.split(list(kinds)), last, strict=True)
+    return [torch.cat([linear(part, *shared, own) for part, own in parts]), *rest]
+
+
 def linear_parts(x: Tensor, count: int, *layers: nn.Linear) -> tuple[Tensor, ...]:
     """The same as ``count`` equal parts (T, outputs / count); on a CPU each is a product, and a matrix, of its own."""
     if not dense_cpu.fits(x):
         return linear(x, *layers).chunk(count, -1)
     size = sum(layer.out_features for layer in layers) // count
-    weights = [part for layer in layers for part in layer.weight.split(size)]
-    biases = [part for layer in layers for part in layer.bias.split(size)]
-    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(x, count, *weights, *biases)
+    parameters = [layer.weight for layer in layers] + [layer.bias for layer in layers]
+    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(x, size, *parameters)
     return found
 
 

@@ -5,7 +5,7 @@ They go through their tokens portion by portion, so that what lies between produ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,16 +39,19 @@ def fits(x: Tensor) -> bool:
 
 
 class LinearParts(torch.autograd.Function):
-    """W_i x + b_i, each a matrix of its own, so that nothing need be taken apart or put together, forward or backward."""
+    """W_i x + b_i of layers W_i in parts of ``size`` outputs, each a matrix of its own: nothing need be taken apart or put
+    together, forward or backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, count: int, *weights_biases: Tensor) -> Any:
-        weights, biases = weights_biases[:count], weights_biases[count:]
-        ctx.save_for_backward(x, *weights)
-        parts = tuple(x.new_empty(len(x), len(weight)) for weight in weights)
-        for rows, *into in _portions(x, *parts):
+    def forward(ctx: Any, x: Tensor, size: int, *weights_biases: Tensor) -> Any:
+        count = len(weights_biases) // 2
+        ctx.save_for_backward(x, *weights_biases[:count])
+        ctx.size = size
+        weights, biases = _parts(weights_biases[:count], size), _parts(weights_biases[count:], size)
+        parts = tuple(x.new_empty(len(x), size) for _ in weights)
+        for rows, *into in portions(x, *parts):
             for y, weight, bias in zip(into, weights, biases, strict=True):
-                torch.mm(rows, weight.t(), out=y).add_(bias)
+                torch.addmm(bias, rows, weight.t(), out=y)
         return parts
 
     @staticmethod
@@ -58,49 +61,69 @@ class LinearParts(torch.autograd.Function):
         grad_x = torch.empty_like(x)
         grad_weights = [torch.zeros_like(weight) for weight in weights]
         grad_biases = [weight.new_zeros(len(weight)) for weight in weights]
-        for rows, into, *above in _portions(x, grad_x, *grads):
-            into.zero_()
-            for grad, weight, grad_weight, grad_bias in zip(above, weights, grad_weights, grad_biases, strict=True):
-                into.addmm_(grad, weight)
+        sums = _parts(grad_weights, ctx.size), _parts(grad_biases, ctx.size)
+        for rows, into, *above in portions(x, grad_x, *grads):
+            kept = 0.0
+            for grad, weight, grad_weight, grad_bias in zip(above, _parts(weights, ctx.size), *sums, strict=True):
+                into.addmm_(grad, weight, beta=kept)
                 grad_weight.addmm_(grad.t(), rows)
                 grad_bias += grad.sum(0)
+                kept = 1.0
         return grad_x, None, *grad_weights, *grad_biases
 
 
 class FeedForward(torch.autograd.Function):
-    """W2 φ(W1 x + b1) + b2; of what is as wide as W1, only W1 x + b1 is kept."""
+    """W2 φ(W1 x + b1) + b2."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, first: Tensor, first_bias: Tensor, last: Tensor, last_bias: Tensor, gelu: bool
     ) -> Tensor:
-        hidden, y = x.new_empty(len(x), len(first)), x.new_empty(len(x), len(last))
-        activation = F.gelu if gelu else F.relu
-        for rows, before, into in _portions(x, hidden, y):
-            torch.mm(rows, first.t(), out=before).add_(first_bias)
-            torch.mm(activation(before), last.t(), out=into).add_(last_bias)
+        y, hidden = feed(x, first, first_bias, last, gelu)
         ctx.save_for_backward(x, hidden, first, last)
         ctx.gelu = gelu
-        return y
+        return y.add_(last_bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, hidden, first, last = ctx.saved_tensors
-        grad_x = torch.empty_like(x)
-        grad_first, grad_last = torch.zeros_like(first), torch.zeros_like(last)
-        biases = first.new_zeros(len(first)), last.new_zeros(len(last))
-        for rows, before, above, into in _portions(x, hidden, grad, grad_x):
-            after, below = _activate(before, above @ last, ctx.gelu)
-            grad_last.addmm_(above.t(), after)
-            grad_first.addmm_(below.t(), rows)
-            biases[0].add_(below.sum(0))
-            biases[1].add_(above.sum(0))
-            torch.mm(below, first, out=into)
-        return grad_x, grad_first, biases[0], grad_last, biases[1], None
+        return *feed_backward(grad, x, hidden, first, last, ctx.gelu), grad.sum(0), None
 
 
-def _portions(*sides: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def feed(
+    x: Tensor, first: Tensor, first_bias: Tensor, last: Tensor, gelu: bool, residual: bool = False
+) -> tuple[Tensor, Tensor]:
+    """W2 φ(W1 x + b1), with a ``residual`` x + W2 φ(W1 x + b1), and W1 x + b1: all that is kept of what is as wide as W1."""
+    hidden, y = x.new_empty(len(x), len(first)), x.new_empty(len(x), len(last))
+    activation = F.gelu if gelu else F.relu
+    for rows, before, into in portions(x, hidden, y):
+        torch.addmm(first_bias, rows, first.t(), out=before)
+        torch.addmm(rows if residual else into, activation(before), last.t(), beta=float(residual), out=into)
+    return y, hidden
+
+
+def feed_backward(
+    grad: Tensor, x: Tensor, hidden: Tensor, first: Tensor, last: Tensor, gelu: bool, residual: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, W1, b1 and W2."""
+    grad_x = torch.empty_like(x)
+    grad_first, grad_last, grad_bias = torch.zeros_like(first), torch.zeros_like(last), first.new_zeros(len(first))
+    for rows, before, above, into in portions(x, hidden, grad, grad_x):
+        after, below = _activate(before, above @ last, gelu)
+        grad_last.addmm_(above.t(), after)
+        grad_first.addmm_(below.t(), rows)
+        grad_bias += below.sum(0)
+        torch.addmm(above if residual else into, below, first, beta=float(residual), out=into)
+    return grad_x, grad_first, grad_bias, grad_last
+
+
+def _parts(layers: Sequence[Tensor], size: int) -> list[Tensor]:
+    """``size`` rows of layers each."""
+    return [part for layer in layers for part in layer.split(size)]
+
+
+def portions(*sides: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The same tokens of each side, some at a time."""
     return zip(*(side.split(ROWS) for side in sides), strict=True)
 

@@ -13,7 +13,7 @@ from tuplet.graphs import GraphBatch
 from tuplet.kernels import Lists
 from tuplet.models.attention import Layouts
 from tuplet.models.config import ModelConfig
-from tuplet.models.cross import CrossIndex
+from tuplet.models.cross import CrossIndex, pairs_among
 from tuplet.models.encoded import pair_width
 from tuplet.models.pooling import Incidence, Prefixes
 from tuplet.models.reading import edge_simplices, queried_pairs
@@ -213,7 +213,7 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
         prepared = replace(
             prepared,
             cross=CrossIndex.prepare(queries, keys, config.directed),
-            pair_places=pair_lists(Tuples.all(graph, 2), 0, 1) if keys.order > 1 else None,
+            pair_places=pair_lists(pairs_among(queries, keys), 0, 1) if keys.order > 1 else None,
             key_parts=TupleParts.prepare(
                 keys, config.directed, config.choices.index, bool(pair_width(config.encodings))
             ),
@@ -233,7 +233,7 @@ def _graphs(graph: Tensor, ptr: Tensor, order: Tensor) -> Tensor | Lists:
 def _parts(config: ModelConfig, tokens: Tokens) -> TupleParts | SimplexParts:
     encoded = bool(pair_width(config.encodings))
     if isinstance(tokens, Simplices):
-        return SimplexParts.prepare(tokens, encoded)
+        return SimplexParts.prepare(tokens, config.degrees, encoded)
     assert isinstance(tokens, Tuples)
     return TupleParts.prepare(tokens, config.directed, config.choices.index, encoded)
 
@@ -280,7 +280,7 @@ def layout_key(config: ModelConfig, backend: str) -> tuple[object, ...]:
     """What a prepared batch depends on: models that agree in it can share one."""
     choices = config.choices
     tokens = (choices.orders, choices.dims, choices.patterns, choices.sample, choices.index, choices.basis)
-    simplices = (config.truncate, config.laplacian, config.phi == "types", config.pool_over)
+    simplices = (config.truncate, config.laplacian, config.phi == "types", config.pool_over, config.degrees)
     virtual = config.virtual if choices.virtual else 0
     relation = config.resolved_relation != "none"
     options = (relation, virtual, config.joint, config.task, config.directed, config.encodings)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations, product
 
 import torch
+from torch import Tensor
 
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
 from tuplet.patterns.structure import Lines, Rows, Side
@@ -42,14 +43,27 @@ class CrossNeighbour(Pattern[Tuples]):
         if self.query_order > self.key_order:
             query = torch.arange(queries.total, device=queries.device)
             return Rows.of(query, queries.code(places), queries.total)
-        # sort the keys by the query they contain: each query's keys are then one stretch
-        codes, order = torch.sort(keys.code(places), stable=True)
-        bounds = torch.searchsorted(codes, torch.arange(queries.total + 1, device=queries.device))
+        bounds, order = self._sorted_keys(queries, keys, places)
         start, lengths = bounds[:-1], bounds.diff()
         one, empty = torch.ones_like(start), start.new_empty(0)
         query_side = Side(torch.arange(queries.total, device=queries.device), one, one, empty)
         longest = queries.graph.largest ** (self.key_order - self.query_order)
         return Lines(query_side, Side(start, one, lengths, order), (1, longest))
+
+    @staticmethod
+    def _sorted_keys(queries: Tuples, keys: Tuples, places: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Bounds of each query's keys, and the keys by the query they contain, so that these are one stretch.
+
+        Padding, which by arithmetic is nowhere, belongs to the last query.
+        """
+        if len(places) == 1 and keys.nodes is None and queries.nodes is None:
+            order = torch.arange(keys.total, device=keys.device)
+            if places[0]:
+                moved = keys.by_entry(places[0])
+                order = moved if keys.live is None else torch.where(keys.live, moved, order)
+            return torch.cat([keys.node_bounds[0], keys.ptr[-1:]]), order
+        codes, order = torch.sort(keys.code(places), stable=True)
+        return torch.searchsorted(codes, torch.arange(queries.total + 1, device=queries.device)), order
 
     def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
         return self.groups * max(queries.total, keys.total)

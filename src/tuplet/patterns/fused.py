@@ -66,8 +66,8 @@ class FusedLines:
         relations = [group.relation for group in groups if isinstance(group.relation, TypeMatrix)]
         empty = groups[0].query.start.new_empty(0)
         return cls(
-            torch.stack([_side(group.query, count) for group in groups]),
-            torch.stack([_side(group.key, count) for group in groups]),
+            _stacked([_side(group.query, count) for group in groups]),
+            _stacked([_side(group.key, count) for group in groups]),
             _orders([group.query.order for group in groups]),
             _orders([group.key.order for group in groups]),
             relations[0].matrix if relations else empty,
@@ -87,7 +87,12 @@ def _fill(rows: Tensor, lines: int) -> Tensor:
 
 
 def _orders(orders: list[Tensor]) -> Tensor:
-    return torch.stack(orders) if orders[0].numel() else orders[0]
+    return _stacked(orders) if orders[0].numel() else orders[0]
+
+
+def _stacked(parts: list[Tensor]) -> Tensor:
+    """``torch.stack``, without a copy of a single part that is contiguous as kernels want it."""
+    return torch.stack(parts) if len(parts) > 1 else parts[0].contiguous()[None]
 
 
 @dataclass(frozen=True)

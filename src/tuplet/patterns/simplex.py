@@ -28,8 +28,6 @@ GROUPS = ((BOUNDARY,), (COBOUNDARY,), (LOWER, BOTH), (UPPER, BOTH))
 """The four relations by the types of their pairs, in the order in which they take heads."""
 RELATIONS = ("boundary", "coboundary", "lower adjacent", "upper adjacent")
 """Their names."""
-WAYS = ("", "back_")
-"""Prefixes of what is kept from queries to keys and back."""
 
 
 def relation_type(query: Tuple, key: Tuple, graph: PlainGraph) -> int:
@@ -85,24 +83,32 @@ class SimplexNeighbour(Pattern[Simplices]):
         if kept is None:
             return super().fused(queries, keys, typed, joint)
         empty = queries.ptr.new_empty(0)
-        ways = [_kept_rows(queries, kept, way) for way in WAYS]
-        return (FusedRows(*ways[0], *ways[1], empty, empty, self.groups),)
+        bounds = kept["bounds"].movedim(0, -1) + kept["start"][queries.graph_of_token]  # (2, 2, groups, T)
+        key = queries.by_graph[queries.ptr[kept["owner"]] + kept["key"].t()]  # (2, P)
+        kind = kept["type"].t() if "type" in kept else (empty, empty)
+        (begin, end), (back_begin, back_end) = bounds
+        forth, back = (begin, end, key[0], kind[0]), (back_begin, back_end, key[1], kind[1])
+        return (FusedRows(*forth, *back, empty, empty, self.groups),)
 
     def keep(self, tokens: Simplices, typed: bool) -> Kept:
-        """Of each token how many keys it has in each group, and the places of these keys; the same from keys to queries."""
+        """Of each token, from queries to keys and back, where its keys of each group begin and end (T, 2, 2, groups) among
+        the keys of its graph, whose places and types are rows (P, 2)."""
         (found,) = self.fused(tokens, tokens, typed, False)
         assert isinstance(found, FusedRows)
+        counts = torch.bincount(tokens.graph_of_token[found.col], minlength=tokens.graph.num_graphs)
+        first = (counts.cumsum(0) - counts)[tokens.graph_of_token]
         code = tokens.position * self.groups + torch.arange(self.groups, device=tokens.device)[:, None]
-        of_rows, of_tokens = {}, {}
-        for way, (begin, end, key, kind) in zip(WAYS, found.ways, strict=True):
-            count = end - begin
-            order = torch.argsort(repeat(code.flatten(), count.flatten(), len(key)), stable=True)
-            of_tokens[way + "count"] = count.t().int()
-            of_rows[way + "key"] = tokens.place[key[order]].int()
-            if typed:
-                of_rows[way + "type"] = kind[order]
-        owner = tokens.graph_of_token[found.col]
-        return Kept(torch.bincount(owner, minlength=tokens.graph.num_graphs), of_rows, of_tokens)
+        bounds, keys, kinds = [], [], []
+        for begin, end, key, kind in found.ways:
+            count = (end - begin).t()
+            # keys stand graph after graph, token after token, group after group
+            order = torch.argsort(repeat(code.flatten(), (end - begin).flatten(), len(key)), stable=True)
+            last = count[tokens.by_graph].flatten().cumsum(0).view_as(count)[tokens.position] - first[:, None]
+            bounds.append(torch.stack([last - count, last], dim=1))
+            keys.append(tokens.place[key[order]].int())
+            kinds += [kind[order]] if typed else []
+        rows = {"key": torch.stack(keys, dim=1)} | ({"type": torch.stack(kinds, dim=1)} if typed else {})
+        return Kept(counts, rows, {"bounds": torch.stack(bounds, dim=1)})
 
     def name(self, group: int) -> str:
         return "simplex neighbours" if self.joint else RELATIONS[group]
@@ -202,16 +208,6 @@ class SimplexDense(Pattern[Simplices]):
 
     def count_pairs(self, queries: Simplices, keys: Simplices) -> int:
         return sum(count * count for count in queries.counts)
-
-
-def _kept_rows(tokens: Simplices, kept: dict[str, Tensor], way: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Begin and end of each token's rows, keys and types, as ``FusedRows`` has them, from what ``keep`` kept."""
-    count = kept[way + "count"]
-    # rows stand graph after graph, token after token, group after group
-    end = count[tokens.by_graph].flatten().cumsum(0).view_as(count)[tokens.position]
-    key = tokens.by_graph[tokens.ptr[kept["owner"]] + kept[way + "key"]]
-    kind = kept.get(way + "type", key.new_empty(0))
-    return (end - count).t().contiguous(), end.t().contiguous(), key, kind
 
 
 def _sign(simplex: Tuple, face: Tuple) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,6 +23,10 @@ class Virtual(Tokens):
     def make(cls, graph: GraphBatch, virtual: int) -> Virtual:
         ptr = virtual * torch.arange(graph.num_graphs + 1, device=graph.device)
         return cls(graph, ptr, virtual * graph.num_graphs, virtual)
+
+    @cached_property
+    def graph_of_token(self) -> Tensor:
+        return torch.arange(self.total, device=self.device) // max(self.longest, 1)
 
     def tolist(self) -> list[tuple[int, tuple[int, ...]]]:
         return [(owner, ()) for owner in self.graph_of_token.tolist()]

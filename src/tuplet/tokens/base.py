@@ -48,7 +48,7 @@ class Tokens(ABC):
         graphs = torch.arange(len(self.ptr) - 1, device=self.device)
         return repeat(graphs, self.ptr.diff(), self.total)
 
-    @property
+    @cached_property
     def live(self) -> Tensor | None:
         """(T,) which tokens are not padding; None where none is."""
         return self.graph_of_token < self.graph.num_graphs - 1 if self.graph.padded else None

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.graphs import Features, GraphBatch
-from tuplet.kernels import Lists, take, take_sum
+from tuplet.graphs.memory import remembered
+from tuplet.kernels import Lists, RowLinear, linear, take, take_sum
 from tuplet.tokens.tuples import Tuples
 
 SAME, NO_EDGE, FIRST_EDGE = 0, 1, 2
@@ -41,36 +42,31 @@ def _edge_tuples(graph: GraphBatch, a: int, b: int) -> Tensor:
     return graph.edge_pairs if a < b else graph.pair_number(graph.col, graph.row)
 
 
+@remembered
 def pair_lists(tuples: Tuples, a: int, b: int, listed: bool | None = None) -> Tensor | Lists:
     """The same, with the tokens of each row of the table where kernels ask for them: on a GPU, or if ``listed``.
 
     Most tuples are "no edge": the tokens of the first two rows are not listed.
     """
     rows = pair_rows(tuples, a, b)
-    if not (rows.is_cuda if listed is None else listed):
+    if not (rows.device.type == "cuda" if listed is None else listed):
         return rows
     graph, edges = tuples.graph, tuples.graph.num_edges
     if tuples.order > 2 or tuples.nodes is not None:
         return Lists.sort(rows, FIRST_EDGE + edges, FIRST_EDGE)
-    begin = F.pad(torch.arange(edges, device=rows.device), (FIRST_EDGE, 0))
-    end = begin + F.pad(torch.ones_like(graph.col), (FIRST_EDGE, 0))
-    return Lists(rows, _edge_tuples(graph, a, b), begin, end, FIRST_EDGE)
+    bounds = torch.arange(-FIRST_EDGE, edges + 1, device=rows.device).clamp_min_(0)
+    return Lists(rows, _edge_tuples(graph, a, b), bounds[:-1], bounds[1:], FIRST_EDGE)
 
 
+@remembered
 def node_lists(tuples: Tuples, axis: int, listed: bool | None = None) -> Tensor | Lists:
     """(T,) the node at ``axis``, with the tuples of each node where kernels ask for them: on a GPU, or if ``listed``."""
     rows, graph = tuples.node(axis), tuples.graph
-    if not (rows.is_cuda if listed is None else listed):
+    if not (rows.device.type == "cuda" if listed is None else listed):
         return rows
     if tuples.nodes is not None:
         return Lists.sort(rows, graph.num_nodes)
-    # tuples in the order of their entry at the axis, then of the others: digit m of a place is digit moved[m] of the tuple
-    moved = (axis, *(place for place in range(tuples.order) if place != axis))
-    order = tuples.code(tuple(moved.index(place) for place in range(tuples.order))) if axis else rows.new_empty(0)
-    owner = graph.graph_of_node
-    each = (graph.n ** (tuples.order - 1))[owner]
-    begin = tuples.ptr[owner] + graph.place_of_node * each
-    return Lists(rows, order, begin, begin + each)
+    return Lists(rows, tuples.by_entry(axis) if axis else rows.new_empty(0), *tuples.node_bounds)
 
 
 class Encoder(nn.Module):
@@ -87,13 +83,15 @@ class Encoder(nn.Module):
         self.linear = nn.Linear(features.dim, dim, bias=False) if features.dim else None
 
     def forward(self, values: Tensor | None, rows: int) -> Tensor:
-        out = self.constant.expand(rows, -1)
-        if values is None:
-            return out
-        for column, table in enumerate(self.tables):
-            out = out + take(table.weight, values[:, column].long())  # type: ignore[arg-type]
+        if values is None or self.features.columns == 0:
+            return self.constant.expand(rows, -1)
+        # the constant joins as a bias, or a table of few rows: it has a quick gradient there
         if self.linear is not None:
-            out = out + self.linear(values.to(self.linear.weight.dtype))
+            return linear(values.to(self.linear.weight.dtype), self.linear.weight, self.constant)
+        tables = [table.weight for table in self.tables if isinstance(table, nn.Embedding)]
+        out = take(tables[0] + self.constant, values[:, 0].long())
+        for column, table in enumerate(tables[1:], start=1):
+            out = out + take(table, values[:, column].long())
         return out
 
 
@@ -197,9 +195,9 @@ class TupleEmbedding(nn.Module):
         self.order = order
         self.pairs = position_pairs(order, directed)
         concat = init == "concat"
-        self.node_maps = nn.ModuleList(nn.Linear(dim, dim) for _ in range(order)) if concat else None
+        self.node_maps = nn.ModuleList(RowLinear(dim, dim) for _ in range(order)) if concat else None
         self.pair_maps = nn.ModuleList(nn.Linear(dim, dim, bias=False) for _ in self.pairs) if concat else None
-        self.output = nn.Linear(dim, dim) if concat else None
+        self.output = RowLinear(dim, dim) if concat else None
         self.index = nn.Linear(order, dim, bias=False) if index else None
         count = order * order if pair_width else 0
         self.encoded_maps = nn.ModuleList(nn.Linear(pair_width, dim, bias=False) for _ in range(count))
@@ -212,9 +210,9 @@ class TupleEmbedding(nn.Module):
         for place, rows in enumerate(parts.pairs):
             assert table is not None
             taken.append((table if self.pair_maps is None else self.pair_maps[place](table), rows))
-        for linear, rows in zip(self.encoded_maps, parts.encoded, strict=True):
+        for encoded_map, rows in zip(self.encoded_maps, parts.encoded, strict=True):
             assert encoded is not None
-            taken.append((linear(encoded), rows))
+            taken.append((encoded_map(encoded), rows))
         out = take_sum(take(*taken[0]), taken[1:])
         if self.index is not None and parts.index is not None:
             out = out + self.index(parts.index.to(out.dtype))

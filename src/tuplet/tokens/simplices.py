@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.graphs import GraphBatch, offsets
-from tuplet.kernels import Lists, take
+from tuplet.kernels import Lists, RowLinear, linear, take, take_sum
 from tuplet.tokens.base import Tokens
 from tuplet.tokens.features import FIRST_EDGE, NO_EDGE
 from tuplet.topology import Complex
@@ -57,20 +58,52 @@ class Simplices(Tokens):
         return torch.cat(self.complex.graph_of[self.low : self.high + 1])
 
     @cached_property
-    def by_graph(self) -> Tensor:
-        """(T,) the token at each place when tokens stand graph after graph."""
-        return torch.argsort(self.graph_of_token, stable=True)
+    def position(self) -> Tensor:
+        """(T,) the place of each token when tokens stand graph after graph, and in a graph dimension after dimension.
+
+        Before a simplex come those before it in its dimension, of lower dimensions those up to its graph, its own
+        included, and of higher dimensions those of earlier graphs.
+        """
+        own = slice(self.low, self.high + 1)
+        starts, parts = self.complex.starts[own], []
+        for k, (size, graph) in enumerate(zip(self.sizes, self.complex.graph_of[own], strict=True)):
+            number = torch.arange(size, device=self.device)
+            others = [start[1:] for start in starts[:k]] + [start[:-1] for start in starts[k + 1 :]]
+            parts.append(number + sum(others[1:], others[0])[graph] if others else number)
+        return torch.cat(parts)
 
     @cached_property
-    def position(self) -> Tensor:
-        """(T,) where each token stands in ``by_graph``."""
-        return torch.empty_like(self.by_graph).scatter_(0, self.by_graph, torch.arange(self.total, device=self.device))
+    def by_graph(self) -> Tensor:
+        """(T,) the token at each place when tokens stand graph after graph."""
+        return torch.empty_like(self.position).scatter_(0, self.position, torch.arange(self.total, device=self.device))
 
     @cached_property
     def place(self) -> Tensor:
         """(T,) the number of each token within its own graph, in ``by_graph``; 0 for padding."""
         place = self.position - self.ptr[self.graph_of_token]
         return place if self.live is None else torch.where(self.live, place, 0)
+
+    @cached_property
+    def edge_rows(self) -> Tensor:
+        """(2, S_1) the row of the pair table of both directions of the 1-simplices, from the lower node and to it."""
+        u, v = self.complex.simplices[1].unbind(1)
+        number = torch.stack([self.graph.edge_number(u, v), self.graph.edge_number(v, u)])
+        return torch.where(number >= 0, number + FIRST_EDGE, NO_EDGE)
+
+    @cached_property
+    def edge_lists(self) -> tuple[Lists, ...]:
+        """The same, with the simplices of each row."""
+        return tuple(Lists.sort(rows, FIRST_EDGE + self.graph.num_edges, FIRST_EDGE) for rows in self.edge_rows)
+
+    @cached_property
+    def face_lists(self) -> tuple[tuple[Lists, ...], ...]:
+        """For each dimension k from 1 to k2 and each place the (S_k,) face without the node there, with the simplices of
+        each face."""
+        known = self.complex
+        return tuple(
+            tuple(Lists.sort(face, known.counts[k - 1]) for face in known.faces[k].unbind(1))
+            for k in range(1, self.high + 1)
+        )
 
     def tolist(self) -> list[tuple[int, tuple[int, ...]]]:
         listed = []
@@ -90,37 +123,32 @@ class SimplexParts:
         faces: for each dimension k from 1 to k2 its k+1 (S_k,) faces; here and below with the simplices of each row where
             kernels ask for them.
         edges: two (S_1,) rows of the pair table, one for each direction of the 1-simplices; none for k2 = 0.
-        cofaces: for each dimension from 0 to k2 the (S_k,) number of cofaces.
+        cofaces: for each dimension from 0 to k2 the (S_k,) number of cofaces; empty where the model does not read them.
         encoded: numbers among all ordered pairs of nodes of (v, v) for each node, and of both directions of each 1-simplex;
             empty where the model has no encodings of pairs.
     """
 
-    faces: list[list[Tensor | Lists]]
-    edges: list[Tensor | Lists]
+    faces: Sequence[Sequence[Tensor | Lists]]
+    edges: Sequence[Tensor | Lists]
     cofaces: list[Tensor]
     encoded: list[Tensor]
 
     @classmethod
-    def prepare(cls, tokens: Simplices, encoded: bool = False) -> SimplexParts:
+    def prepare(cls, tokens: Simplices, degree: bool = False, encoded: bool = False) -> SimplexParts:
         graph, known = tokens.graph, tokens.complex
-
-        def listed(rows: Tensor, count: int, special: int = 0) -> Tensor | Lists:
-            return Lists.sort(rows, count, special) if rows.is_cuda else rows
-
-        edges = []
-        if tokens.high > 0:
-            u, v = known.simplices[1].unbind(1)
-            for number in (graph.edge_number(u, v), graph.edge_number(v, u)):
-                rows = torch.where(number >= 0, number + FIRST_EDGE, NO_EDGE)
-                edges.append(listed(rows, FIRST_EDGE + graph.num_edges, FIRST_EDGE))
         dims = range(1, tokens.high + 1)
+        faces: Sequence[Sequence[Tensor | Lists]]
+        edges: Sequence[Tensor | Lists]
+        if tokens.device.type == "cuda":
+            faces, edges = tokens.face_lists, tokens.edge_lists if dims else ()
+        else:
+            faces, edges = [known.faces[k].unbind(1) for k in dims], tokens.edge_rows.unbind(0) if dims else ()
         codes = []
         if encoded:
             nodes = known.simplices[0][:, 0]
             ends = [known.simplices[1].unbind(1), known.simplices[1].flip(1).unbind(1)] if tokens.high > 0 else []
             codes = [graph.pair_number(u, v) for u, v in [(nodes, nodes), *ends]]
-        faces = [[listed(face, known.counts[k - 1]) for face in known.faces[k].unbind(1)] for k in dims]
-        return cls(faces, edges, [known.cofaces(k) for k in (0, *dims)], codes)
+        return cls(faces, edges, [known.cofaces(k) for k in (0, *dims)] if degree else [], codes)
 
 
 class SimplexEmbedding(nn.Module):
@@ -146,9 +174,9 @@ class SimplexEmbedding(nn.Module):
         super().__init__()
         self.low = low
         concat = init == "concat"
-        maps = [nn.Linear(dim, dim) for _ in range(high + 1)]
+        maps = [RowLinear(dim, dim) for _ in range(high + 1)]
         self.inputs = nn.ModuleList(maps) if concat else None
-        self.outputs = nn.ModuleList(nn.Linear(dim, dim) for _ in range(high + 1)) if concat else None
+        self.outputs = nn.ModuleList(RowLinear(dim, dim) for _ in range(high + 1)) if concat else None
         self.target = nn.Linear(dim, dim, bias=False) if concat and high > 0 else None
         self.edge = nn.Linear(dim, dim, bias=False) if concat and high > 0 else None
         self.degrees = nn.ModuleList(nn.Linear(1, dim, bias=False) for _ in range(high + 1)) if degree else None
@@ -169,7 +197,7 @@ class SimplexEmbedding(nn.Module):
         """(T, d) from node vectors (N, d) and the pair table (2 + E, d; None for k2 = 0), encodings of pairs, and encodings
         of simplices (S_k, d) of dimension k >= 1."""
         pairs = (
-            [F.embedding(row, linear(encoded)) for row, linear in self._encoded_rows(parts)]
+            [F.embedding(row, encoded_map(encoded)) for row, encoded_map in self._encoded_rows(parts)]
             if encoded is not None
             else []
         )
@@ -191,7 +219,11 @@ class SimplexEmbedding(nn.Module):
         return inside + self.degrees[k](torch.log1p(parts.cofaces[k].to(inside.dtype))[:, None])
 
     def _leave(self, k: int, inside: Tensor) -> Tensor:
-        return (inside if self.outputs is None else self.outputs[k](inside)) + self.dimension[k]
+        if self.outputs is None:
+            return inside + self.dimension[k]
+        output = self.outputs[k]
+        assert isinstance(output, nn.Linear)
+        return linear(inside, output.weight, output.bias + self.dimension[k])
 
     def _encoded_rows(self, parts: SimplexParts) -> list[tuple[Tensor, nn.Module]]:
         """For nodes and for both directions of edges, which pairs to read and through which map."""
@@ -201,28 +233,25 @@ class SimplexEmbedding(nn.Module):
         self,
         h: Tensor,
         table: Tensor | None,
-        faces: list[Tensor | Lists],
-        rows: list[Tensor | Lists],
+        faces: Sequence[Tensor | Lists],
+        rows: Sequence[Tensor | Lists],
         pairs: list[Tensor],
     ) -> Tensor:
         """Inner vectors of 1-simplices: both directions, each with its own edge and its own encodings."""
         assert table is not None
         v, u = faces  # the j-th one is the face without the j-th node
         if self.inputs is None or self.target is None or self.edge is None:
-            ends = take(h, u) + take(h, v)
-            both = ends + take(table, rows[0]) + take(table, rows[1])
+            both = take_sum(take(h, u), [(h, v), (table, rows[0]), (table, rows[1])])
             return both + pairs[0] + pairs[1] if pairs else both
         source, target, edge = self.inputs[1](h), self.target(h), self.edge(table)
         directions = []
         for place, (a, b) in enumerate(((u, v), (v, u))):
-            inside = take(source, a) + take(target, b) + take(edge, rows[place])
+            inside = take_sum(take(source, a), [(target, b), (edge, rows[place])])
             directions.append(F.gelu(inside + pairs[place] if pairs else inside))
         return directions[0] + directions[1]
 
-    def _faces(self, k: int, h: Tensor, faces: list[Tensor | Lists]) -> Tensor:
+    def _faces(self, k: int, h: Tensor, faces: Sequence[Tensor | Lists]) -> Tensor:
         """Inner vectors of k-simplices for k >= 2."""
         mapped = h if self.inputs is None else self.inputs[k](h)
-        total = take(mapped, faces[0])
-        for face in faces[1:]:
-            total = total + take(mapped, face)
+        total = take_sum(take(mapped, faces[0]), [(mapped, face) for face in faces[1:]])
         return total if self.inputs is None else F.gelu(total)

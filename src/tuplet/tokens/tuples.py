@@ -65,13 +65,18 @@ class Tuples(Tokens):
         """(T,) the tuples' entries at ``axis``, numbered within their graph."""
         if self.nodes is not None:
             return self.nodes[:, axis]
-        n = self._n_of_token
-        return (self._place if axis == self.order - 1 else self._place // self.stride_of_token(axis)) % n
+        n, place = self._n_of_token, self.graph.spread(self.order)[1]
+        digits = place if axis == self.order - 1 else place // self.stride_of_token(axis)
+        return digits if axis == 0 else digits % n
 
     @cached_property
-    def _place(self) -> Tensor:
-        """(T,) number of each token within its graph."""
-        return torch.arange(self.total, device=self.device) - self.ptr[self.graph_of_token]
+    def graph_of_token(self) -> Tensor:
+        return self.graph.spread(self.order)[0] if self.nodes is None else super().graph_of_token
+
+    @cached_property
+    def _first_node(self) -> Tensor:
+        """(T,) first node of the graph of each token."""
+        return self.graph.ptr[self.graph_of_token]
 
     @cached_property
     def _n_of_token(self) -> Tensor:
@@ -86,15 +91,33 @@ class Tuples(Tokens):
     @remembered
     def node(self, axis: int) -> Tensor:
         """(T,) the tuples' entries at ``axis``, numbered over the batch."""
-        return self.entry(axis) + self.graph.ptr[self.graph_of_token]
+        return self.entry(axis) + self._first_node
+
+    @cached_property
+    def node_bounds(self) -> tuple[Tensor, Tensor]:
+        """(N,) where the tuples of each node begin and end when they stand by their entry at a place (all tuples only)."""
+        owner = self.graph.graph_of_node
+        each = self.stride(0)[owner]
+        begin = self.ptr[owner] + self.graph.place_of_node * each
+        return begin, begin + each
+
+    @remembered
+    def by_entry(self, axis: int) -> Tensor:
+        """(T,) the tuple at each place when tuples stand by their entry at ``axis``, then by the others; of padding any
+        (all tuples only)."""
+        # digit m of a place is digit moved[m] of the tuple
+        moved = (axis, *(place for place in range(self.order) if place != axis))
+        return self.code(tuple(moved.index(place) for place in range(self.order)))
 
     @remembered
     def code(self, axes: tuple[int, ...]) -> Tensor:
         """(T,) the number that the sub-tuple at ``axes`` has among all tuples of its order: equal exactly when they are."""
         base = self.graph.offsets(len(axes))
         graph = self.graph_of_token
-        local = torch.zeros_like(graph)
-        for axis in axes:
+        if not axes:
+            return base[graph]
+        local = self.entry(axes[0])
+        for axis in axes[1:]:
             local = local * self._n_of_token + self.entry(axis)
         return base[graph] + local
 

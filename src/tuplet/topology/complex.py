@@ -116,6 +116,11 @@ class Complex:
         """For each dimension (S_k,) the graph of each simplex."""
         return tuple(torch.searchsorted(self.ptr, rows[:, 0].contiguous(), right=True) - 1 for rows in self.simplices)
 
+    @cached_property
+    def starts(self) -> tuple[Tensor, ...]:
+        """For each dimension (G+1,) the first simplex of each graph, and the number of all."""
+        return tuple(torch.searchsorted(rows[:, 0].contiguous(), self.ptr) for rows in self.simplices)
+
     def cofaces(self, k: int) -> Tensor:
         """(S_k,) in how many simplices of dimension k + 1 each k-simplex lies; zero at the top."""
         self.expect_dimension(k)

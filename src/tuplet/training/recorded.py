@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,12 +13,16 @@ from torch import Tensor, nn
 
 from tuplet.attention.weights import wide
 from tuplet.errors import TooLargeError
+from tuplet.kernels.beside import beside
 from tuplet.training.batches import Members
 from tuplet.training.objective import Objective
 from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import MATMUL, matmul_precision
 from tuplet.training.resident import Resident, Room
 from tuplet.training.state import State
+
+PORTIONS = 8
+"""Of an optimiser's step, side by side."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Recorder:
         self.pool: Any = None
         self.stream = torch.cuda.Stream()  # one for all: libraries keep a workspace for every stream they have met
         _prime(state.optimiser)
+        self.updates = [portion.step for portion in _portions(state.optimiser)]
 
     def step(self, members: Members) -> None:
         """One training step; nothing is waited for."""
@@ -115,10 +121,10 @@ class Recorder:
             count = self.valid[ids].sum().clamp_min(1)
             found = torch.autograd.grad(loss / count.to(loss.dtype), parameters, allow_unused=True)
         for parameter, gradient in zip(parameters, found, strict=True):
-            parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient
+            parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient.contiguous()
         if self.options.clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.options.clip, foreach=True)
-        self.state.optimiser.step()
+        beside(*self.updates)
         self.state.loss += loss.detach().double()
         for parameter in parameters:
             parameter.grad = None
@@ -141,6 +147,17 @@ def _prime(optimiser: torch.optim.Optimizer) -> None:
             parameter.grad = None
     for memory in optimiser.state.values():
         memory["step"].zero_()
+
+
+def _portions(optimiser: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
+    """The same optimiser for some of the parameters each: a launch takes a few dozen, and is done with many as soon."""
+    found = []
+    for group in optimiser.param_groups:
+        for first in range(PORTIONS):
+            portion = copy.copy(optimiser)
+            portion.param_groups = [{**group, "params": group["params"][first::PORTIONS]}]
+            found.append(portion)
+    return found
 
 
 def make_recorder(

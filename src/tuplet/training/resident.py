@@ -16,10 +16,13 @@ from torch_geometric.data import Data
 from tuplet.encodings.layers import RowEncoder, SimplexEncoder
 from tuplet.errors import TooLargeError
 from tuplet.graphs import PaddedBatch
+from tuplet.graphs.memory import told
+from tuplet.kernels import Lists
 from tuplet.models import Transformer
 from tuplet.models.cost import available_bytes
 from tuplet.models.prepare import Prepared, prepare
 from tuplet.tokens import Simplices, Tokens, Tuples
+from tuplet.tokens.features import FIRST_EDGE, NO_EDGE
 from tuplet.topology import Complex
 from tuplet.training.levels import KEPT, levels_of, simplices
 from tuplet.training.segments import Segments, Taken
@@ -135,15 +138,15 @@ class Resident:
 
     def _batch(self, taken: dict[str, Taken], room: Room) -> PaddedBatch:
         nodes, edges = taken["nodes"], taken["edges"]
-        rowptr = F.pad(nodes.columns["degree"].cumsum(0), (1, 0))
-        rowptr[-1:] = room.edges
+        ends = edges.shifted("ends", nodes.ptr).t()
+        row, col = torch.where(edges.owner < room.graphs, ends, room.tuples[1] - 1)
         complexes = [taken[simplices(k)] for k in range(1, self.dim + 1)]
         columns = {name: rows for level in taken.values() for name, rows in level.columns.items()}
-        return PaddedBatch(
+        graph = PaddedBatch(
             sizes=(),
             ptr=nodes.ptr,
-            rowptr=rowptr,
-            col=torch.where(edges.owner < room.graphs, edges.shifted("col", nodes.ptr), room.tuples[1] - 1),
+            rowptr=torch.cat([nodes.shifted("first", edges.ptr), edges.ptr[-1:]]),
+            col=col,
             loop=torch.full_like(nodes.owner, -1),
             x=nodes.columns.get("x"),
             edge_attr=edges.columns.get("attr"),
@@ -154,6 +157,11 @@ class Resident:
             bound=self.bound,
             edge_simplex=edges.shifted("simplex", complexes[0].ptr) if "simplex" in edges.columns else None,
         )
+        graph = told(graph, row=row, graph_of_node=nodes.owner, place_of_node=nodes.columns["place"])
+        if "pair" in edges.columns:
+            first = graph.offsets(2)
+            graph = told(graph, node_pairs=nodes.shifted("pair", first), edge_pairs=edges.shifted("pair", first))
+        return graph
 
     def _tokens(self, taken: dict[str, Taken], graph: PaddedBatch) -> tuple[Tokens, Tokens]:
         choices = self.model.config.choices
@@ -164,11 +172,15 @@ class Resident:
         levels = [taken[simplices(k)] for k in range(self.dim + 1)]
         nodes = torch.arange(graph.num_nodes, device=graph.device)[:, None]
         faces = [level.shifted("faces", below.ptr) for below, level in pairwise(levels)]
-        known = Complex((nodes, *(graph.simplices or ())), (nodes[:, :0], *faces), graph.ptr)
+        known = told(
+            Complex((nodes, *(graph.simplices or ())), (nodes[:, :0], *faces), graph.ptr),
+            graph_of=tuple(level.owner for level in levels),
+            starts=tuple(level.ptr for level in levels),
+        )
         own = levels[low : high + 1]
         tokens = Simplices(
             graph,
-            ptr=torch.stack([level.ptr for level in own]).sum(0),
+            ptr=sum((level.ptr for level in own[1:]), own[0].ptr),
             total=sum(known.counts[low : high + 1]),
             longest=self.longest,
             complex=known,
@@ -176,14 +188,42 @@ class Resident:
             high=high,
             kept=_kept(taken["kept"], own) if "kept" in taken else None,
         )
+        tokens = told(tokens, face_lists=_face_lists(levels[: high + 1], faces))
+        if high > 0:
+            rows, lists = _edge_lists(levels[1], taken["edges"], graph)
+            tokens = told(tokens, edge_rows=rows, edge_lists=lists)
         return tokens, tokens
 
 
 def _kept(rows: Taken, tokens: list[Taken]) -> dict[str, Tensor]:
     """What the pattern kept of the rows and of the tokens, whose levels are given (see ``Pattern.keep``)."""
     names = [name for name in tokens[0].columns if name.startswith(KEPT)]
-    of_tokens = {name.removeprefix(KEPT): torch.cat([level.columns[name] for level in tokens]) for name in names}
+    of_tokens = {
+        name.removeprefix(KEPT): torch.cat([level.columns[name].movedim(0, -1) for level in tokens], -1).movedim(-1, 0)
+        for name in names
+    }
     return {**of_tokens, **rows.columns, "owner": rows.owner, "start": rows.ptr[:-1]}
+
+
+def _face_lists(levels: list[Taken], faces: list[Tensor]) -> tuple[tuple[Lists, ...], ...]:
+    """``Simplices.face_lists`` from what was kept of the simplices of dimensions 0, 1, .. and their faces."""
+    found = []
+    for (below, level), rows in zip(pairwise(levels), faces, strict=False):
+        order, bounds = level.shifted("order", level.ptr), below.shifted("cofaces", level.ptr)
+        parts = zip(rows.unbind(1), order.unbind(1), *(bound.unbind(1) for bound in bounds.unbind(2)), strict=True)
+        found.append(tuple(Lists(*part) for part in parts))
+    return tuple(found)
+
+
+def _edge_lists(level: Taken, edges: Taken, graph: PaddedBatch) -> tuple[Tensor, tuple[Lists, ...]]:
+    """``edge_rows`` and ``edge_lists`` of ``Simplices`` from what was kept of the 1-simplices and of the edges."""
+    assert graph.edge_simplex is not None  # the list of an edge is its simplex, or nothing
+    kept = level.columns["edges"].t()
+    rows = torch.where(kept > 0, level.shifted("edges", edges.ptr).t(), NO_EDGE)
+    begin = torch.arange(-FIRST_EDGE, graph.num_edges, device=graph.device).clamp_min_(0)
+    ends = begin + F.pad(edges.columns["taken"].t(), (FIRST_EDGE, 0))
+    simplex = graph.edge_simplex
+    return rows, tuple(Lists(row, simplex, begin, end, FIRST_EDGE) for row, end in zip(rows, ends, strict=True))
 
 
 def _reads_rows(encoder: nn.Module) -> bool:

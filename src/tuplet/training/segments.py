@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tuplet.kernels import pick
 
@@ -18,7 +19,7 @@ class Taken:
     Args:
         ptr: (G+2,) first row of each graph, then of the padding, and the number of all rows.
         owner: (rows,) which of the graphs each row belongs to; G for padding.
-        columns: their content; 0 for padding.
+        columns: their content; 0 for padding. Of integers each number of a row is a contiguous vector over the rows.
     """
 
     ptr: Tensor
@@ -30,13 +31,13 @@ class Taken:
 
         Rows of padding get the first number that padding has there.
         """
-        values = self.columns[name]
-        begin = first[self.owner]
-        return values + (begin[:, None] if values.dim() > 1 else begin)
+        return (self.columns[name].movedim(0, -1) + first[self.owner]).movedim(-1, 0)
 
 
 class Segments:
     """Rows of some kind, graph after graph, with one row of zeros at the end for padding.
+
+    Integers of one type stand together in one matrix, so that they are picked at once.
 
     Args:
         counts: (G,) rows of each graph.
@@ -47,18 +48,24 @@ class Segments:
         self.counts = counts
         self.first = counts.cumsum(0) - counts
         self.rows = int(counts.sum())
-        self.columns = {
-            name: torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
-            for name, rows in columns.items()
-            if rows is not None
-        }
+        given = {name: rows for name, rows in columns.items() if rows is not None}
+        self.shapes = {name: rows.shape[1:] for name, rows in given.items()}
+        self.together: dict[str, list[str]] = {}
+        for name, rows in given.items():
+            if not rows.is_floating_point():
+                self.together.setdefault(str(rows.dtype), []).append(name)
+        self.columns = {name: _padded(rows, 0) for name, rows in given.items() if rows.is_floating_point()}
+        for kind, names in self.together.items():
+            flat = [given[name].reshape(self.rows, self.shapes[name].numel()).t() for name in names]
+            self.columns[kind] = _padded(torch.cat(flat), 1)
 
     @classmethod
     def join(cls, parts: Sequence[Segments]) -> Segments:
         """The segments of all graphs of all parts."""
         if len(parts) == 1:
             return parts[0]
-        columns = {name: torch.cat([part.columns[name][:-1] for part in parts]) for name in parts[0].columns}
+        known = [part._apart(part.columns) for part in parts]
+        columns = {name: torch.cat([own[name][:-1] for own in known]) for name in known[0]}
         return cls(torch.cat([part.counts for part in parts]), columns)
 
     @property
@@ -68,4 +75,20 @@ class Segments:
     def take(self, ids: Tensor, room: int) -> Taken:
         """The rows of some graphs, filled up to ``room``, which is more than they have."""
         ptr, owner, source = pick(ids, self.counts, self.first, room, self.rows)
-        return Taken(ptr, owner, {name: rows[source] for name, rows in self.columns.items()})
+        found = {name: rows.index_select(int(name in self.together), source) for name, rows in self.columns.items()}
+        return Taken(ptr, owner, self._apart(found))
+
+    def _apart(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The columns by their own names, rows first."""
+        found = {name: rows for name, rows in columns.items() if name not in self.together}
+        for kind, names in self.together.items():
+            shapes = [self.shapes[name] for name in names]
+            parts = columns[kind].split([shape.numel() for shape in shapes])
+            for name, shape, part in zip(names, shapes, parts, strict=True):
+                found[name] = part.reshape(*shape, part.shape[1]).movedim(-1, 0)
+        return found
+
+
+def _padded(rows: Tensor, axis: int) -> Tensor:
+    """With one more row of zeros."""
+    return F.pad(rows, (0, 1) if axis else (*[0] * (2 * rows.dim() - 1), 1))

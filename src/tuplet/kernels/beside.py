@@ -1,0 +1,39 @@
+"""Work that needs nothing of other work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TypeVar
+
+import torch
+
+Found = TypeVar("Found")
+
+
+def beside(*tasks: Callable[[], Found]) -> list[Found]:
+    """What the tasks return. While a CUDA graph is recorded they become branches of it, which run side by side; else they run
+    one after the other.
+
+    A branch waits for all that came before, and all that comes after waits for it: memory that it gives back is not taken again
+    too soon.
+    """
+    if len(tasks) < 2 or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        return [task() for task in tasks]
+    main = torch.cuda.current_stream()
+    branches = [_branch(number, main.device_index) for number in range(len(tasks) - 1)]
+    found = []
+    for branch, task in zip(branches, tasks[1:], strict=True):
+        branch.wait_stream(main)
+        with torch.cuda.stream(branch):
+            found.append(task())
+    found.insert(0, tasks[0]())
+    for branch in branches:
+        main.wait_stream(branch)
+    return found
+
+
+@cache
+def _branch(number: int, device: int) -> torch.cuda.Stream:
+    """Always the same streams: the allocator keeps memory for each."""
+    return torch.cuda.Stream(device)

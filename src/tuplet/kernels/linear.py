@@ -1,0 +1,24 @@
+"""A linear map of many rows: torch's own, and where there are kernels with a quick gradient of the bias."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tuplet.kernels.sizes import has_kernels
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """(T, outputs) W x + b of rows (T, inputs)."""
+    if not has_kernels(x):
+        return F.linear(x, weight, bias)
+    from tuplet.kernels import dense
+
+    return dense.linear(x, weight, bias)
+
+
+class RowLinear(nn.Linear):
+    """``nn.Linear`` of rows (T, inputs)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight) if self.bias is None else linear(x, self.weight, self.bias)

@@ -1,0 +1,169 @@
+"""Queries, keys and values of tokens as one operator: one launch forward, two backward, whatever the number of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tuplet.kernels import project_kernels
+from tuplet.kernels.beside import beside
+from tuplet.kernels.dense import add_shares
+from tuplet.kernels.halves import type_of
+from tuplet.kernels.sizes import power, precision
+
+ROWS, WARPS = 64, 4
+GRADIENT_ROWS, GRADIENT_WARPS, GRADIENT_PROGRAMS = 32, 8, 128
+"""Tokens of a tile; programs that share the tokens backward, at most."""
+KINDS, MAPS = 3, 3
+"""Kinds of tokens that a kernel can tell apart; square maps of a token."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Square maps of some tokens, results side by side; a map with more outputs than inputs counts as several.
+
+    Args:
+        x: (T, width).
+        layers: the maps of all tokens, and then the last one of each kind.
+        kinds: how many tokens each kind has, in their order.
+    """
+
+    x: Tensor
+    layers: Sequence[nn.Linear]
+    kinds: Sequence[int]
+
+    @property
+    def fit(self) -> bool:
+        """Whether there is a kernel for so many outputs of so many kinds of tokens."""
+        width, own = self.x.shape[1], len(self.kinds) - 1
+        maps = sum(layer.out_features for layer in self.layers) / width - own
+        return maps in range(1, MAPS + 1) and len(self.kinds) <= KINDS and len(self.layers) > own
+
+
+def project(*sets: Maps) -> list[Tensor]:
+    """(T, outputs) of the maps of several sets of tokens; in autocast in its precision."""
+    layers = [layer for one in sets for layer in one.layers]
+    device = sets[0].x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else sets[0].x.dtype
+    return _project(
+        [one.x.contiguous() for one in sets], [layer.weight for layer in layers], [layer.bias for layer in layers],
+        [len(one.layers) for one in sets], [len(one.kinds) for one in sets], [rows for one in sets for rows in one.kinds],
+        dtype,
+    )  # fmt: skip
+
+
+@torch.library.custom_op("tuplet::project", mutates_args=())
+def _project(
+    xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], layers: Sequence[int],
+    kinds: Sequence[int], rows: Sequence[int], dtype: torch.dtype,
+) -> list[Tensor]:  # fmt: skip
+    """``layers`` and ``kinds`` are how many weights and numbers of rows each set has."""
+    sets = zip(xs, _dealt(weights, layers), _dealt(biases, layers), _dealt(rows, kinds), strict=True)
+    return beside(*(partial(_forward, *one, dtype) for one in sets))
+
+
+@_project.register_fake
+def _(
+    xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Any, layers: Sequence[int], kinds: Sequence[int], rows: Any,
+    dtype: torch.dtype,
+) -> list[Tensor]:  # fmt: skip
+    sets = zip(xs, _dealt(weights, layers), kinds, strict=True)
+    outputs = [(x, sum(len(weight) for weight in own) - (count - 1) * x.shape[1]) for x, own, count in sets]
+    return [x.new_empty(x.shape[0], width, dtype=dtype) for x, width in outputs]
+
+
+@torch.library.custom_op("tuplet::project_backward", mutates_args=())
+def _gradients(
+    grads: Sequence[Tensor], xs: Sequence[Tensor], weights: Sequence[Tensor], layers: Sequence[int], kinds: Sequence[int],
+    rows: Sequence[int],
+) -> list[Tensor]:  # fmt: skip
+    """For each set that of the tokens, and flat those of all matrices and then of all biases."""
+    sets = zip(grads, xs, _dealt(weights, layers), _dealt(rows, kinds), strict=True)
+    return [tensor for found in beside(*(partial(_backward_one, *one) for one in sets)) for tensor in found]
+
+
+@_gradients.register_fake
+def _(grads: Any, xs: Sequence[Tensor], weights: Sequence[Tensor], layers: Sequence[int], *_: Any) -> list[Tensor]:
+    numbers = [sum(weight.numel() + len(weight) for weight in own) for own in _dealt(weights, layers)]
+    found = [(torch.empty_like(x), x.new_empty(count)) for x, count in zip(xs, numbers, strict=True)]
+    return [tensor for pair in found for tensor in pair]
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    xs, weights, _, ctx.layers, ctx.kinds, ctx.rows, _ = inputs
+    ctx.save_for_backward(*xs, *weights)
+
+
+def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
+    xs, weights = ctx.saved_tensors[: len(ctx.layers)], ctx.saved_tensors[len(ctx.layers) :]
+    found = _gradients(list(grads), list(xs), list(weights), ctx.layers, ctx.kinds, ctx.rows)
+    of_weights, of_biases = [], []
+    for flat, own in zip(found[1::2], _dealt(weights, ctx.layers), strict=True):
+        *parts, biases = flat.split([*(weight.numel() for weight in own), sum(len(weight) for weight in own)])
+        of_weights += [part.view_as(weight) for part, weight in zip(parts, own, strict=True)]
+        of_biases += biases.split([len(weight) for weight in own])
+    return found[::2], of_weights, of_biases, None, None, None, None
+
+
+_project.register_autograd(_backward, setup_context=_setup)
+
+
+def _forward(
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], kinds: Sequence[int], dtype: torch.dtype
+) -> Tensor:
+    width = x.shape[1]
+    weights, biases = _squares(weights, width), _squares(biases, width)
+    maps, programs = len(weights) - len(kinds) + 1, [-(-rows // ROWS) for rows in kinds]
+    out = x.new_empty(len(x), maps * width, dtype=dtype)
+    if len(x):
+        project_kernels.project[(sum(programs),)](
+            x, *_matrices(weights, maps), *_matrices(biases, maps), out, *_three(kinds), *_three(programs)[:2], width,
+            **_choices(x, dtype, maps, kinds, ROWS), num_warps=WARPS,
+        )  # fmt: skip
+    return out
+
+
+def _backward_one(grad: Tensor, x: Tensor, weights: Sequence[Tensor], kinds: Sequence[int]) -> tuple[Tensor, Tensor]:
+    grad, width, dtype = grad.contiguous(), x.shape[1], weights[0].dtype
+    weights = _squares(weights, width)
+    maps, tiles = len(weights) - len(kinds) + 1, [-(-rows // GRADIENT_ROWS) for rows in kinds]
+    programs = [min(tile, max(1, GRADIENT_PROGRAMS * tile // max(1, sum(tiles)))) for tile in tiles]
+    grad_x = torch.empty_like(x)
+    share = x.new_empty(sum(programs), len(weights) * (width + 1) * width, dtype=torch.float32)
+    if len(x):
+        project_kernels.project_gradient[(sum(programs),)](
+            grad, x, *_matrices(weights, maps), grad_x, share, *_three(kinds), *_three(programs), width,
+            **_choices(x, grad.dtype, maps, kinds, GRADIENT_ROWS), num_warps=GRADIENT_WARPS,
+        )  # fmt: skip
+    return grad_x, add_shares(share, dtype)
+
+
+def _dealt(items: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """The next so many items for each count."""
+    left = iter(items)
+    return [[next(left) for _ in range(count)] for count in counts]
+
+
+def _squares(tensors: Sequence[Tensor], width: int) -> list[Tensor]:
+    """Matrices, or biases, of one map each."""
+    return [part for tensor in tensors for part in tensor.contiguous().split(width)]
+
+
+def _matrices(tensors: Sequence[Tensor], maps: int) -> list[Tensor]:
+    """Two that all kinds share and three that they do not; another stands where one is missing."""
+    shared, own = [*tensors[: maps - 1], *tensors[:2], *tensors[:1]], list(tensors[maps - 1 :])
+    return [*shared[:2], *(own + own[-1:] * 2)[:3]]
+
+
+def _three(numbers: Sequence[int]) -> list[int]:
+    return [*numbers, 0, 0][:3]
+
+
+def _choices(x: Tensor, dtype: torch.dtype, maps: int, kinds: Sequence[int], rows: int) -> dict[str, Any]:
+    choices = {"MAPS": maps, "KINDS": len(kinds), "ROWS": rows, "WIDTH": power(x.shape[1], 16)}
+    return {**choices, "LOW": type_of(dtype), "PRECISION": precision(x)}

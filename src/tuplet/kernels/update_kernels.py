@@ -1,0 +1,153 @@
+"""Kernels for the update of tokens from their parts: t = x + W2 φ(W1 x + Wo o + b1 + rows of tables), z = BN(t).
+
+What is kept is t; the hidden vectors are made again. Statistics are merged as in ``norm_kernels``; sums over tokens are
+shared among programs, each of which writes its own share: no atomics.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tuplet.kernels.dense_kernels import activation
+from tuplet.kernels.norm_kernels import (
+    gradient_sums,
+    grow,
+    load_tile,
+    load_vector,
+    move,
+    rows_alive,
+    store_share,
+    store_tile,
+    store_vector,
+)
+
+
+@triton.jit
+def _taken(Tables, Rows, row, column, rows, width):
+    """The rows of one table that some tokens take."""
+    on = (row < rows)[:, None] & (column < width)[None, :]
+    taken = tl.load(Rows + row, mask=row < rows, other=0)
+    return tl.load(Tables + taken[:, None] * width + column[None, :], mask=on, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _hidden(
+    x, other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, entries,
+    OTHER: tl.constexpr, COUNT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """W1 x + Wo o + b1, and the rows that each token takes of up to three tables (COUNT, entries, width)."""
+    h = tl.dot(x, tl.trans(w1), input_precision=PRECISION) + b1[None, :]
+    if OTHER:
+        h += tl.dot(other, tl.trans(wo), input_precision=PRECISION)
+    h += _taken(Tables, RowsA, row, column, rows, width)
+    if COUNT > 1:
+        h += _taken(Tables + entries * width, RowsB, row, column, rows, width)
+    if COUNT > 2:
+        h += _taken(Tables + 2 * entries * width, RowsC, row, column, rows, width)
+    return h
+
+
+@triton.jit
+def update(
+    X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2, T, Counts, Means, Squares,
+    rows, width, entries, programs,
+    OTHER: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """t, and this program's share of its statistics."""
+    program = tl.program_id(0)
+    column = tl.arange(0, WIDTH)
+    w1 = load_tile(W1, column, column, width, width).to(LOW)
+    wo = load_tile(Wo, column, column, width, width).to(LOW) if OTHER else w1
+    w2 = load_tile(W2, column, column, width, width).to(LOW)
+    b1 = load_vector(B1, column, width)
+    count = 0.0
+    mean = tl.zeros((WIDTH,), tl.float32)
+    square = tl.zeros((WIDTH,), tl.float32)
+    for first in range(program * ROWS, rows, programs * ROWS):
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        x = load_tile(X, row, column, rows, width)
+        other = load_tile(Other, row, column, rows, width).to(LOW) if OTHER else x.to(LOW)
+        h = _hidden(
+            x.to(LOW), other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, entries, OTHER, COUNT,
+            PRECISION,
+        )  # fmt: skip
+        a, _ = activation(h, GELU)
+        t = x + tl.dot(a.to(LOW), tl.trans(w2), input_precision=PRECISION)
+        store_tile(T, row, column, rows, width, t)
+        t = t.to(T.dtype.element_ty).to(tl.float32)  # what is measured is what will be normalised
+        count, mean, square = grow(count, mean, square, t, rows_alive(Live, row, rows, MASKED))
+    store_share(Counts, Means, Squares, program, column, width, count, mean, square)
+
+
+@triton.jit
+def update_gradient(
+    G, T, Found, Weight, Counts, Sums, Products, X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2,
+    GradX, GradOther, GradH, Share, Norm, rows, width, entries, parts, programs,
+    OTHER: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """From the gradient of z those of x, of o and of the hidden vectors, which is that of the rows taken; and this
+    program's share of those of W1, W2, b1 and Wo.
+
+    ``Found`` are mean and scale of t. ``Norm`` (3, width) are gradients of weight and bias of the norm, and of the bias
+    before it, which is zero.
+    """
+    program = tl.program_id(0)
+    column = tl.arange(0, WIDTH)
+    count, total, product = gradient_sums(Counts, Sums, Products, column, width, parts, PARTS)
+    if program == 0:
+        store_vector(Norm, column, width, product)
+        store_vector(Norm + width, column, width, total)
+        store_vector(Norm + 2 * width, column, width, total * 0.0)
+    mean, scale = load_vector(Found, column, width), load_vector(Found + width, column, width)
+    slope_t = load_vector(Weight, column, width) * scale
+    w1 = load_tile(W1, column, column, width, width).to(LOW)
+    wo = load_tile(Wo, column, column, width, width).to(LOW) if OTHER else w1
+    w2 = load_tile(W2, column, column, width, width).to(LOW)
+    b1 = load_vector(B1, column, width)
+    grad_w1 = tl.zeros((WIDTH, WIDTH), tl.float32)
+    grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
+    grad_w2 = tl.zeros((WIDTH, WIDTH), tl.float32)
+    grad_b1 = tl.zeros((ROWS, WIDTH), tl.float32)
+    for first in range(program * ROWS, rows, programs * ROWS):
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        live = rows_alive(Live, row, rows, MASKED)
+        unit = (load_tile(T, row, column, rows, width) - mean[None, :]) * scale[None, :]
+        grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
+        grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
+        x = load_tile(X, row, column, rows, width).to(LOW)
+        other = load_tile(Other, row, column, rows, width).to(LOW) if OTHER else x
+        h = _hidden(
+            x, other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, entries, OTHER, COUNT,
+            PRECISION,
+        )  # fmt: skip
+        a, slope = activation(h, GELU)
+        low = grad.to(LOW)
+        grad_h = tl.dot(low, w2, input_precision=PRECISION) * slope
+        grad_w2 += tl.dot(tl.trans(low), a.to(LOW), input_precision=PRECISION)
+        grad_b1 += grad_h
+        store_tile(GradH, row, column, rows, width, grad_h)
+        low = grad_h.to(LOW)
+        grad_w1 += tl.dot(tl.trans(low), x, input_precision=PRECISION)
+        store_tile(GradX, row, column, rows, width, grad + tl.dot(low, w1, input_precision=PRECISION))
+        if OTHER:
+            grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION)
+            store_tile(GradOther, row, column, rows, width, tl.dot(low, wo, input_precision=PRECISION))
+    size = width * width
+    own = Share + program * ((3 if OTHER else 2) * size + width)
+    store_tile(own, column, column, width, width, grad_w1)
+    store_tile(own + size, column, column, width, width, grad_w2)
+    store_vector(own + 2 * size, column, width, tl.sum(grad_b1, 0))
+    if OTHER:
+        store_tile(own + 2 * size + width, column, column, width, width, grad_wo)
+
+
+@triton.jit
+def follow(Running, RunningVar, Found, Bias, width, momentum, WIDTH: tl.constexpr):
+    """Move the running statistics; ``Found`` (3, width) are mean, scale and variance without the bias."""
+    column = tl.arange(0, WIDTH)
+    move(Running, RunningVar, Found, Found + 2 * width, column, width, momentum, load_vector(Bias, column, width))

@@ -1,0 +1,105 @@
+"""Queries, keys and values of tokens as one operator, against torch's own maps; in Triton's interpreter without a GPU."""
+
+import copy
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+pytest.importorskip("triton")
+
+from tuplet.kernels.halves import halved
+from tuplet.kernels.project import Maps, project
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+CASES = [
+    (16, (70, 90), (1, 1, 1, 1)),  # two kinds: queries, keys, and values of each
+    (16, (5, 0, 9), (1, 1, 1, 1, 1)),
+    (24, (50,), (1, 2)),
+    (24, (50,), (3,)),
+    (16, (40,), (1,)),
+    (64, (1,), (2,)),
+]
+
+
+def make(width, sizes):
+    return nn.ModuleList(nn.Linear(width, size * width) for size in sizes).to(DEVICE)
+
+
+def plain(x, layers, kinds):
+    shared, own = layers[: len(layers) - len(kinds)], layers[len(layers) - len(kinds) :]
+    parts = zip(x.split(list(kinds)), own, strict=True)
+    return torch.cat([torch.cat([layer(part) for layer in (*shared, last)], dim=1) for part, last in parts])
+
+
+@pytest.fixture(params=["highest", "high"])
+def off(request):
+    """How far results may be from those in float64, of the largest; the precision of matrix products."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(request.param)
+    yield 2**-20 if request.param == "highest" else 2**-9
+    torch.set_float32_matmul_precision(before)
+
+
+def test_against_torch(off):
+    torch.manual_seed(0)
+    models = [make(width, sizes) for width, _, sizes in CASES]
+    xs = [torch.randn(sum(kinds), width, device=DEVICE, requires_grad=True) for width, kinds, _ in CASES]
+    maps = [Maps(x, list(model), kinds) for x, model, (_, kinds, _) in zip(xs, models, CASES, strict=True)]
+    assert all(one.fit for one in maps)
+    for found, one, model in zip(project(*maps), maps, models, strict=True):
+        other, x = copy.deepcopy(model).double(), one.x.detach().double().requires_grad_()
+        expected = plain(x, list(other), one.kinds)
+        grad = torch.randn_like(found)
+        grads = torch.autograd.grad(found, [one.x, *model.parameters()], grad, retain_graph=True)
+        wanted = torch.autograd.grad(expected, [x, *other.parameters()], grad.double())
+        for a, b in [(found, expected), *zip(grads, wanted, strict=True)]:
+            assert a.shape == b.shape
+            assert a.numel() == 0 or float((a - b).abs().max()) <= off * max(1e-30, float(b.abs().max()))
+
+
+def test_what_no_kernel_fits():
+    x = torch.randn(4, 16)
+    assert not Maps(x, [nn.Linear(16, 8)], [4]).fit
+    assert not Maps(x, [nn.Linear(16, 64)], [4]).fit
+    assert not Maps(x, [nn.Linear(16, 16)] * 6, [1, 1, 1, 1]).fit
+
+
+def test_operator_is_sound():
+    torch.manual_seed(0)
+    model = make(16, (1, 1, 1))
+    x = torch.randn(20, 16, device=DEVICE, requires_grad=True)
+    given = ([x], [one.weight for one in model], [one.bias for one in model], [3], [2], [12, 8], torch.float32)
+    torch.library.opcheck(torch.ops.tuplet.project.default, given)
+
+
+@triton.jit
+def _product(A, B, C, PRECISION: tl.constexpr):
+    at = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    a, by_a = halved(tl.load(A + at), PRECISION)
+    b, by_b = halved(tl.load(B + at), PRECISION)
+    tl.store(C + at, tl.dot(a, b, input_precision=PRECISION) * (by_a * by_b))
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e-5, 1.0, 1e4, 1e18])
+def test_halves_have_the_range_of_float32(size):
+    torch.manual_seed(0)
+    a, b = torch.randn(16, 16, device=DEVICE) * size, torch.randn(16, 16, device=DEVICE)
+    a[3] *= 1e-6  # rows far below the largest keep their precision
+    c = torch.empty_like(a)
+    _product[(1,)](a, b, c, PRECISION="tf32")
+    exact = a.double() @ b.double()
+    assert ((c - exact).abs().amax(1) <= 2**-9 * exact.abs().amax(1)).all()
+
+
+def test_halves_of_nothing_and_of_what_is_not_finite():
+    ones, c = torch.ones(16, 16, device=DEVICE), torch.empty(16, 16, device=DEVICE)
+    _product[(1,)](torch.zeros_like(ones), ones, c, PRECISION="tf32")
+    assert not c.any()
+    for bad in (float("inf"), float("nan")):
+        a = ones.clone()
+        a[2, 3] = bad
+        _product[(1,)](a, ones, c, PRECISION="tf32")
+        assert not c[2].isfinite().any()
