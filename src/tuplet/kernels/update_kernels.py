@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from tuplet.kernels.dense_kernels import activation
+from tuplet.kernels.halves import halved
 from tuplet.kernels.norm_kernels import (
     gradient_sums,
     grow,
@@ -107,7 +108,9 @@ def update_gradient(
     slope_t = load_vector(Weight, column, width) * scale
     w1 = load_tile(W1, column, column, width, width).to(LOW)
     wo = load_tile(Wo, column, column, width, width).to(LOW) if OTHER else w1
-    w2 = load_tile(W2, column, column, width, width).to(LOW)
+    half1, by1 = halved(w1, PRECISION)
+    half_o, by_o = halved(wo, PRECISION)
+    half2, by2 = halved(load_tile(W2, column, column, width, width).to(LOW), PRECISION)
     b1 = load_vector(B1, column, width)
     grad_w1 = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
@@ -126,17 +129,22 @@ def update_gradient(
             PRECISION,
         )  # fmt: skip
         a, slope = activation(h, GELU)
-        low = grad.to(LOW)
-        grad_h = tl.dot(low, w2, input_precision=PRECISION) * slope
-        grad_w2 += tl.dot(tl.trans(low), a.to(LOW), input_precision=PRECISION)
+        a, by_a = halved(a.to(LOW), PRECISION)
+        low, by = halved(grad.to(LOW), PRECISION)
+        grad_h = tl.dot(low, half2, input_precision=PRECISION) * (by * by2) * slope
+        grad_w2 += tl.dot(tl.trans(low), a, input_precision=PRECISION) * (by * by_a)
         grad_b1 += grad_h
         store_tile(GradH, row, column, rows, width, grad_h)
-        low = grad_h.to(LOW)
-        grad_w1 += tl.dot(tl.trans(low), x, input_precision=PRECISION)
-        store_tile(GradX, row, column, rows, width, grad + tl.dot(low, w1, input_precision=PRECISION))
+        low, by = halved(grad_h.to(LOW), PRECISION)
+        x, by_x = halved(x, PRECISION)
+        grad_w1 += tl.dot(tl.trans(low), x, input_precision=PRECISION) * (by * by_x)
+        grad += tl.dot(low, half1, input_precision=PRECISION) * (by * by1)
+        store_tile(GradX, row, column, rows, width, grad)
         if OTHER:
-            grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION)
-            store_tile(GradOther, row, column, rows, width, tl.dot(low, wo, input_precision=PRECISION))
+            other, by_other = halved(other, PRECISION)
+            grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION) * (by * by_other)
+            grad_other = tl.dot(low, half_o, input_precision=PRECISION) * (by * by_o)
+            store_tile(GradOther, row, column, rows, width, grad_other)
     size = width * width
     own = Share + program * ((3 if OTHER else 2) * size + width)
     store_tile(own, column, column, width, width, grad_w1)

@@ -108,7 +108,9 @@ def exchange(
     other, own, exists, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
         Unreal, graph, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
     )  # fmt: skip
-    entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
+    entry = tl.zeros((1, HEADS * VIRTUAL), tl.float32)
+    if RELATION != NONE:
+        entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
     heading = tl.arange(0, HEADS)
     largest = tl.full((HEADS * VIRTUAL,), float("-inf"), tl.float32)
     total = tl.zeros((HEADS * VIRTUAL,), tl.float32)
@@ -189,7 +191,9 @@ def exchange_gradient(
     other, own, exists, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
         Unreal, graph, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
     )  # fmt: skip
-    entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
+    entry = tl.zeros((1, HEADS * VIRTUAL), tl.float32)
+    if RELATION != NONE:
+        entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
     heading = tl.arange(0, HEADS)
     up_grad, up_lse = unreal_q, tl.zeros((HEADS * VIRTUAL,), tl.float32)
     up_shift = up_lse

@@ -146,7 +146,7 @@ def mix(
         joint: whether tokens see tokens and virtual tokens in one softmax; otherwise these have no relation.
         rule: kernel, relation and scale.
     """
-    table, virtual_table = (real.new_zeros(1, real.shape[2]) if one is None else one for one in tables)
+    table, virtual_table = (real.new_empty(0, real.shape[2]) if one is None else one for one in tables)
     tensors, numbers = ([], [0]) if pattern is None else pattern.pack()
     lines, more = ([], [0]) if virtual is None else virtual.pack()
     real, unreal = real.contiguous(), None if unreal is None else unreal.contiguous()
