@@ -104,9 +104,20 @@ def test_several_streams_and_tf32_in_one_operator():
         other = copy.deepcopy(modules).double()
         expected = plain(other, x.double(), message.double(), True)
         expected.cos().sum().backward()
-        pairs = [(z, expected), *zip((p.grad for p in mine.parameters()), (p.grad for p in other.parameters()), strict=True)]
+        pairs = [
+            (z, expected),
+            *zip((p.grad for p in mine.parameters()), (p.grad for p in other.parameters()), strict=True),
+        ]
         off = [float((a - b).abs().max()) / max(1.0, float(b.abs().max())) for a, b in pairs]
         assert 1e-6 < max(off) < 2**-8
+
+
+def test_a_stream_that_nothing_reads():
+    torch.manual_seed(0)
+    tasks = [stream(make(16), *(torch.randn(9, 16, device=DEVICE, requires_grad=True) for _ in range(2))) for _ in "ab"]
+    post_norm(*tasks)[0].cos().sum().backward()
+    assert tasks[0].x.grad.any()
+    assert not tasks[1].x.grad.any()
 
 
 SHAPES = (70, 32), (9, 16)

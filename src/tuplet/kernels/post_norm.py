@@ -60,7 +60,12 @@ class PostNorm:
     def follow(self, found: Tensor) -> None:
         """Move the running statistics towards those that were ``found``."""
         first, last = self.norms
-        if first.running_mean is None or first.running_var is None or last.running_mean is None or last.running_var is None:
+        if (
+            first.running_mean is None
+            or first.running_var is None
+            or last.running_mean is None
+            or last.running_var is None
+        ):
             return
         _follow(
             first.running_mean, first.running_var, last.running_mean, last.running_var, found, self.output.bias,
@@ -93,7 +98,7 @@ def _post_norm(
     xs: Sequence[Tensor], messages: Sequence[Tensor], parameters: Sequence[Tensor], lives: Sequence[Tensor],
     eps: Sequence[float], gelu: bool,
 ) -> list[Tensor]:  # fmt: skip
-    streams = zip(xs, messages, _dealt(parameters, PARAMETERS), lives, eps[::2], eps[1::2], strict=True)
+    streams = zip(xs, messages, _dealt(parameters, PARAMETERS), lives, _dealt(eps, 2), strict=True)
     found = beside(*(partial(_forward, *one, gelu) for one in streams))
     return [tensor for tensors in found for tensor in tensors]
 
@@ -119,9 +124,8 @@ def _gradients(
 @_gradients.register_fake
 def _(grads: Sequence[Tensor], messages: Sequence[Tensor], kept: Any, parameters: Sequence[Tensor], *_: Any) -> Any:
     found = []
-    for grad, message, (output, _, _, w1, b1, w2, *_) in zip(
-        grads, messages, _dealt(parameters, PARAMETERS), strict=True
-    ):
+    for grad, message, own in zip(grads, messages, _dealt(parameters, PARAMETERS), strict=True):
+        output, w1, b1, w2 = own[0], *own[3:6]
         flat = w1.new_empty(w1.numel() + w2.numel() + len(b1) + output.numel(), dtype=torch.float32)
         norms = w1.new_empty(2, 3, grad.shape[1], dtype=torch.float32)
         found += [torch.empty_like(grad), torch.empty_like(message), flat, norms]
@@ -140,7 +144,8 @@ def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
     saved, count = list(ctx.saved_tensors), ctx.count
     messages, lives, rest = saved[:count], saved[count : 2 * count], saved[2 * count :]
     kept, parameters = rest[: (KEPT - 1) * count], rest[(KEPT - 1) * count :]
-    found = _gradients(list(grads[::KEPT]), messages, kept, parameters, lives, ctx.gelu)
+    given = [torch.zeros_like(s) if grad is None else grad for grad, s in zip(grads[::KEPT], kept[::3], strict=True)]
+    found = _gradients(given, messages, kept, parameters, lives, ctx.gelu)
     of_parameters: list[Tensor] = []
     for flat, norms, own in zip(found[2::KEPT], found[3::KEPT], _dealt(parameters, PARAMETERS), strict=True):
         output, _, _, w1, b1, w2, *_ = own
@@ -155,7 +160,7 @@ _post_norm.register_autograd(_backward, setup_context=_setup)
 
 
 def _forward(
-    x: Tensor, message: Tensor, parameters: Sequence[Tensor], live: Tensor, eps_s: float, eps_t: float, gelu: bool
+    x: Tensor, message: Tensor, parameters: Sequence[Tensor], live: Tensor, eps: Sequence[float], gelu: bool
 ) -> tuple[Tensor, ...]:
     output, weight_s, bias_s, w1, b1, w2, weight_t, bias_t, *_ = parameters
     (rows, width), masked = x.shape, {"MASKED": len(live) > 0}
@@ -170,11 +175,11 @@ def _forward(
     )  # fmt: skip
     post_norm_kernels.feed[(programs,)](
         s, *shares, weight_s, bias_s, live, w1, b1, w2, t, *later, *found[0], rows, width, len(w1), programs, programs,
-        eps_s, **masked, **low, GELU=gelu, **_sizes(w1, ROWS), **parts, num_warps=FEED_WARPS,
+        eps[0], **masked, **low, GELU=gelu, **_sizes(w1, ROWS), **parts, num_warps=FEED_WARPS,
     )  # fmt: skip
     _, sizes = sizes_of(x)
     norm_kernels.normalise[(-(-rows // sizes["ROWS"]),)](
-        t, *later, weight_t, bias_t, z, *found[1], rows, width, programs, eps_t, **sizes, **parts, num_warps=WARPS
+        t, *later, weight_t, bias_t, z, *found[1], rows, width, programs, eps[1], **sizes, **parts, num_warps=WARPS
     )
     return z, s, t, found
 
@@ -229,7 +234,7 @@ def _low(message: Tensor) -> dict[str, Any]:
     return {"LOW": type_of(message.dtype), "PRECISION": precision(message)}
 
 
-def _dealt(items: Sequence[Tensor], count: int) -> list[Sequence[Tensor]]:
+def _dealt(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
     """Portions of so many items."""
     return [items[first : first + count] for first in range(0, len(items), count)]
 

@@ -108,7 +108,9 @@ def feed_gradient(
     new_count = tl.zeros((ROWS,), tl.float32)
     new_total = tl.zeros((ROWS, WIDTH), tl.float32)
     new_product = tl.zeros((ROWS, WIDTH), tl.float32)
-    for first in range(program * ROWS, rows, programs * ROWS):  # registers are scarce: vectors are read anew for each tile
+    for first in range(
+        program * ROWS, rows, programs * ROWS
+    ):  # registers are scarce: vectors are read anew for each tile
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         live = rows_alive(Live, row, rows, MASKED)
         t, grad = load_tile(T, row, column, rows, width), load_tile(G, row, column, rows, width)

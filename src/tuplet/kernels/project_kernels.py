@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from tuplet.kernels.halves import halved
-from tuplet.kernels.norm_kernels import load_tile, load_vector
+from tuplet.kernels.norm_kernels import load_tile
 
 
 @triton.jit
@@ -28,10 +28,10 @@ def kind_of(program, rows0, rows1, rows2, programs0, programs1):
 def _own_tile(One, Two, Three, kind, row, column, rows, width, KINDS: tl.constexpr):
     """A tile of what each kind has of its own."""
     tile = load_tile(One, row, column, rows, width)
-    if KINDS > 1:
+    if KINDS > 1:  # noqa: SIM102 - the kernel is compiled for it
         if kind == 1:
             tile = load_tile(Two, row, column, rows, width)
-    if KINDS > 2:
+    if KINDS > 2:  # noqa: SIM102
         if kind == 2:
             tile = load_tile(Three, row, column, rows, width)
     return tile

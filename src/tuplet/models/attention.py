@@ -162,7 +162,7 @@ class TokenAttention(nn.Module):
         kinds: tuple[int, ...] = ()
         sets: list[tuple[Tensor, list[nn.Linear]]]
         if self.key is not None and self.values is not None:  # simplices, whose dimensions have values of their own
-            sets, kinds = [(x, [self.query, self.key, *self.values])], layouts.kinds  # type: ignore[list-item]
+            sets, kinds = [(x, [self.query, self.key, *self.values])], layouts.kinds
         elif self.key_value is not None and y is x:
             sets = [(x, [self.query, self.key_value])]
         else:

@@ -178,10 +178,11 @@ class Block(nn.Module):
 def leave(leaving: list[tuple[Stream, Tensor, Tensor, nn.Linear, Tensor | None]]) -> list[Tensor]:
     """``Stream.leave`` of several streams, where there is an operator for it in one."""
     if not all(stream.is_fused(x) for stream, x, *_ in leaving):
-        return [stream.leave(*given) for stream, *given in leaving]
+        return [stream.leave(x, message, output, live) for stream, x, message, output, live in leaving]
     from tuplet.kernels.post_norm import post_norm
 
-    return post_norm(*(stream.after(*given) for stream, *given in leaving), follow=not _Pass.again)
+    tasks = [stream.after(x, message, output, live) for stream, x, message, output, live in leaving]
+    return post_norm(*tasks, follow=not _Pass.again)
 
 
 class SplitLinear(nn.Module):
