@@ -10,6 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuplet.kernels.sizes import COUNTS
+
 
 @triton.jit
 def _tile(X, row, column, rows, width):
@@ -17,7 +19,7 @@ def _tile(X, row, column, rows, width):
     return tl.load(X + row[:, None].to(tl.int64) * width + column[None, :], mask=on, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def column_sums(X, Share, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """Share (parts, width): the sums over a tile of rows."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -26,7 +28,7 @@ def column_sums(X, Share, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     tl.store(Share + tl.program_id(0) * width + column, total, mask=column < width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def add_shares(Share, Out, parts, count, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
     """Out (count,): the sum of the shares (parts, count) of all programs."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -53,7 +55,7 @@ def activation(h, GELU: tl.constexpr):
     return value, slope
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def feed_forward(
     X, W1, B1, W2, B2, Y, rows, width, hidden,
     GELU: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr,
@@ -73,7 +75,7 @@ def feed_forward(
     tl.store(Y + row[:, None].to(tl.int64) * width + column[None, :], y.to(Y.dtype.element_ty), mask=on)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def feed_forward_gradient(
     G, X, W1, B1, W2, GradX, Share, rows, width, hidden, parts,
     GELU: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr,

@@ -11,6 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuplet.kernels.sizes import COUNTS
+
 
 @triton.jit
 def load_tile(X, row, column, rows, width):
@@ -98,7 +100,7 @@ def gradient_sums(Counts, Sums, Products, column, width, parts, PARTS: tl.conste
     return count, total, tl.sum(_shares(Products, column, width, parts, PARTS), 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def add_and_measure(
     X, R, Live, S, Counts, Means, Squares, rows, width, parts,
     MASKED: tl.constexpr, ADD: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
@@ -133,7 +135,7 @@ def settled(
     return mean, scale
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def normalise(
     S, Counts, Means, Squares, Weight, Bias, Y, Mean, Scale, Variance, rows, width, parts, eps,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
@@ -146,7 +148,7 @@ def normalise(
     store_tile(Y, row, column, rows, width, away * slope[None, :] + load_vector(Bias, column, width)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def measure_gradient(
     G, S, Live, Mean, Scale, Counts, Sums, Products, rows, width, parts,
     MASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
@@ -169,7 +171,7 @@ def measure_gradient(
     store_share(Counts, Sums, Products, part, column, width, count, total, product)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def normalise_gradient(
     G, S, Live, Mean, Scale, Weight, Counts, Sums, Products, GradS, GradWeight, GradBias, rows, width, parts,
     MASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
@@ -198,7 +200,7 @@ def move(Running, RunningVar, Mean, Variance, column, width, momentum, bias):
     store_vector(RunningVar, column, width, for_var + momentum * (variance - for_var))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def follow_seen(
     Running, RunningVar, Seen, Mean, Variance, Live, rows, width, momentum,
     MASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,

@@ -7,6 +7,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuplet.kernels.sizes import COUNTS
+
 
 @triton.jit
 def _place(Ptr, Owner, end, number, graphs, rows, ROWS: tl.constexpr):
@@ -29,7 +31,7 @@ def _of_owner(values, number, owner):
     return tl.sum(tl.where(number[None, :] == owner[:, None], values[None, :], 0), 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def pick(
     Ids, Counts, First, Ptr, Owner, Source, graphs, rows, last, ROWS: tl.constexpr, GRAPHS: tl.constexpr
 ):  # fmt: skip
@@ -45,7 +47,7 @@ def pick(
     tl.store(Source + place, source, mask=place < rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def lay_out(
     Sizes, Ptr, Owner, Place, graphs, rows, ORDER: tl.constexpr, ROWS: tl.constexpr, GRAPHS: tl.constexpr
 ):  # fmt: skip

@@ -25,9 +25,10 @@ from tuplet.kernels.norm_kernels import (
     store_tile,
     store_vector,
 )
+from tuplet.kernels.sizes import COUNTS
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def add_message(
     X, M, Wo, Live, S, Counts, Means, Squares, rows, width, programs,
     MASKED: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
@@ -49,7 +50,7 @@ def add_message(
     store_share(Counts, Means, Squares, program, column, width, count, mean, square)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def feed(
     S, Counts, Means, Squares, Weight, Bias, Live, W1, B1, W2, T, NewCounts, NewMeans, NewSquares, Mean, Scale, Variance,
     rows, width, hidden, parts, programs, eps,
@@ -79,7 +80,7 @@ def feed(
     store_share(NewCounts, NewMeans, NewSquares, program, column, width, count, new_mean, square)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def feed_gradient(
     G, T, MeanT, ScaleT, WeightT, Counts, Sums, Products, S, MeanS, ScaleS, WeightS, BiasS, Live, W1, B1, W2,
     GradY, Share, NewCounts, NewSums, NewProducts, Norms,
@@ -147,7 +148,7 @@ def feed_gradient(
     store_share(NewCounts, NewSums, NewProducts, program, column, width, new_count, new_total, new_product)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def message_gradient(
     G, S, M, Wo, Live, Mean, Scale, Weight, Counts, Sums, Products, GradX, GradM, Share, GradWeight, GradBias,
     rows, width, hidden, programs,

@@ -13,6 +13,7 @@ import triton.language as tl
 
 from tuplet.kernels.halves import halved
 from tuplet.kernels.norm_kernels import load_tile
+from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit
@@ -44,7 +45,7 @@ def _put_map(x, w, bias, Out, row, end, column, width, stride, LOW: tl.constexpr
     tl.store(Out + row[:, None] * stride + column[None, :], out.to(Out.dtype.element_ty), mask=on)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def project(
     X, W0, W1, V0, V1, V2, B0, B1, C0, C1, C2, Out, rows0, rows1, rows2, programs0, programs1, width,
     MAPS: tl.constexpr, KINDS: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,
@@ -90,7 +91,7 @@ def _put_share(Share, place, count, column, width, grad_w, grad_b):
     tl.store(Share + count * width * width + place * width + column, tl.sum(grad_b, 0), mask=on)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def project_gradient(
     G, X, W0, W1, V0, V1, V2, GradX, Share, rows0, rows1, rows2, programs0, programs1, programs2, width,
     MAPS: tl.constexpr, KINDS: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,

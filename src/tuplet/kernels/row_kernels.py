@@ -7,8 +7,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuplet.kernels.sizes import COUNTS
 
-@triton.jit
+
+@triton.jit(do_not_specialize=COUNTS)
 def add_up(X, Order, Begin, End, Out, width, ORDERED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """Out[s] = the sum of the rows of X that list s names."""
     segment = tl.program_id(0).to(tl.int64)
@@ -26,7 +28,7 @@ def add_up(X, Order, Begin, End, Out, width, ORDERED: tl.constexpr, ROWS: tl.con
     tl.store(Out + segment * width + column, total.to(Out.dtype.element_ty), mask=column < width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def add_by_kind(
     X, Kind, Share, rows, width, kinds, parts,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, KINDS: tl.constexpr,
@@ -47,7 +49,7 @@ def add_by_kind(
     tl.store(Share + (part * kinds + number[:, None]) * width + column[None, :], total, mask=on)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def take_sum(
     First, A, RowsA, B, RowsB, C, RowsC, Out, rows, width, COUNT: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip

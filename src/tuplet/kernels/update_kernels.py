@@ -24,6 +24,7 @@ from tuplet.kernels.norm_kernels import (
     store_tile,
     store_vector,
 )
+from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit
@@ -51,7 +52,7 @@ def _hidden(
     return h
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def update(
     X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2, T, Counts, Means, Squares,
     rows, width, entries, programs,
@@ -84,7 +85,7 @@ def update(
     store_share(Counts, Means, Squares, program, column, width, count, mean, square)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def update_gradient(
     G, T, Found, Weight, Counts, Sums, Products, X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2,
     GradX, GradOther, GradH, Share, Norm, rows, width, entries, parts, programs,

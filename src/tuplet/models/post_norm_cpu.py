@@ -51,16 +51,20 @@ class _PostNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         message, s, y, hidden, t, output, gamma, w1, w2, last_gamma, *found = ctx.saved_tensors
         eps, gelu = ctx.settings
-        grad_t, *grads_last = _normed_backward(grad, t, last_gamma, found[2:], eps[1])
-        grad_y, grad_w1, grad_b1, grad_w2 = feed_backward(grad_t, y, hidden, w1, w2, gelu, residual=True)
-        grad_s, *grads_first = _normed_backward(grad_y, s, gamma, found[:2], eps[0])
+        ctx.maybe_clear_saved_tensors()  # memory is given back as soon as what it holds has been used
+        grad, *grads_last = _normed_backward(grad, t, last_gamma, found[2:], eps[1])
+        del t
+        grad, grad_w1, grad_b1, grad_w2 = feed_backward(grad, y, hidden, w1, w2, gelu, residual=True)
+        del y, hidden
+        grad, *grads_first = _normed_backward(grad, s, gamma, found[:2], eps[0])
+        del s
         grad_message, grad_output = torch.empty_like(message), torch.zeros_like(output)
-        for above, own, into in portions(grad_s, message, grad_message):
+        for above, own, into in portions(grad, message, grad_message):
             grad_output.addmm_(above.t(), own)
             torch.mm(above, output, out=into)
         zeros = (torch.zeros_like(gamma), torch.zeros_like(last_gamma))
         grads = grad_output, *grads_first, grad_w1, grad_b1, grad_w2, *grads_last, *zeros
-        return grad_s, grad_message, *grads, None, None, None
+        return grad, grad_message, *grads, None, None, None
 
 
 def _normed(

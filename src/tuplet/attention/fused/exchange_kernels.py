@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, gradients, scores
+from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit
@@ -88,7 +89,7 @@ def _lse(score, exists, before, JOINT: tl.constexpr, ROWS: tl.constexpr, HEADS: 
     return largest + tl.log(tl.maximum(total, TINY))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def exchange(
     Real, Unreal, Table, Base, Before, Out, Lse, Outs, Lses, Side, Order, graphs, tiles, longest, virtual, heads, width,
     scale, real_stride, unreal_stride,
@@ -173,7 +174,7 @@ def exchange(
         _put(Outs, place, exists, part, at, block, up, False)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def exchange_gradient(
     Real, Unreal, Table, Out, Lse, GradOut, Up, GradUp, UpLse, GradReal, Share, TableShare, Side, Order, graphs, tiles,
     longest, virtual, heads, width, scale, real_stride, unreal_stride,

@@ -19,6 +19,7 @@ import triton.language as tl
 
 from tuplet.attention.fused.arithmetic import TINY
 from tuplet.attention.fused.line_kernels import put_rows, rows_of, side_of, tokens_of
+from tuplet.kernels.sizes import COUNTS
 
 __all__ = ["TINY", "add", "backward_keys", "backward_queries", "forward", "remember"]
 
@@ -101,7 +102,7 @@ def _put_features(X, token, exists, head, heads, begin, width, values, FEATURES:
     tl.store(at, values.to(X.dtype.element_ty), mask=exists[:, None] & (column < width)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def remember(
     K, V, Share, Key, KeyEnds, KeyOrder, lines, parts, groups, heads, keys, k_token, v_token,
     width: tl.constexpr, value_width: tl.constexpr, k_head: tl.constexpr, v_head: tl.constexpr,
@@ -132,7 +133,7 @@ def remember(
     _put_share(Share, number, head, heads, begin, width, value_width, memory, mass, FEATURES, VALUES)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def add(
     Share, Sum, Side, Ends, lines, parts, groups, heads, size,
     RAGGED: tl.constexpr, PORTION: tl.constexpr, PARTS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -152,7 +153,7 @@ def add(
     tl.store(Sum + (line.to(tl.int64) * heads + head) * size + column, total, mask=on)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def forward(
     Q, Share, Out, Lse, Query, QueryEnds, QueryOrder, Key, KeyEnds,
     lines, query_parts, key_parts, groups, heads, queries, q_token,
@@ -190,7 +191,7 @@ def forward(
         tl.store(Lse + query * heads + head, lse, mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def backward_queries(
     Q, Out, GradOut, Lse, GradLse, GradQ, Share, GradShare, Query, QueryEnds, QueryOrder, Key, KeyEnds,
     lines, query_parts, key_parts, groups, heads, queries, q_token,
@@ -236,7 +237,7 @@ def backward_queries(
     _put_share(GradShare, number, head, heads, begin, width, value_width, grad_memory, grad_mass, FEATURES, VALUES)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def backward_keys(
     K, V, GradK, GradV, GradShare, Query, QueryEnds, Key, KeyEnds, KeyOrder,
     lines, query_parts, key_parts, groups, heads, keys, k_token, v_token,

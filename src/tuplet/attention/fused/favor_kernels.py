@@ -11,6 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuplet.kernels.sizes import COUNTS
+
 
 @triton.jit
 def _vectors(X, token, head, live, x_token, scale, width: tl.constexpr, x_head: tl.constexpr, WIDTH: tl.constexpr):
@@ -47,7 +49,7 @@ def _row_maxima(
     return largest
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def largest(
     X, Directions, Graph, Largest, tokens, x_token, scale,
     heads: tl.constexpr, width: tl.constexpr, features: tl.constexpr, x_head: tl.constexpr, PRECISION: tl.constexpr,
@@ -75,7 +77,7 @@ def _shift(Shift, Graph, row, token, head, live, heads: tl.constexpr, GRAPHS: tl
     return tl.load(Shift + row, mask=live, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def features_of(
     X, Directions, Shift, Graph, Phi, rows, x_token, scale, root, epsilon,
     heads: tl.constexpr, width: tl.constexpr, features: tl.constexpr, x_head: tl.constexpr, GRAPHS: tl.constexpr,
@@ -99,7 +101,7 @@ def features_of(
         tl.store(at, phi.to(Phi.dtype.element_ty), mask=live[:, None] & (number < features)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def gradient(
     Grad, X, Directions, Shift, Graph, GradX, rows, x_token, scale, root,
     heads: tl.constexpr, width: tl.constexpr, features: tl.constexpr, x_head: tl.constexpr, GRAPHS: tl.constexpr,

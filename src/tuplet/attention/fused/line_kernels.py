@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, gradients, scores
+from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit
@@ -82,7 +83,7 @@ def _sum_by_type(sums, kind, values, types, TYPES: tl.constexpr):
     return sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def forward(
     Q, K, V, Out, Lse, Table, Query, Key, QueryOrder, KeyOrder, Matrix, Types, Entry,
     lines, tiles, splits, groups, heads, queries, keys, width, value_width, scale,
@@ -145,7 +146,7 @@ def forward(
     tl.store(Lse + (split * queries + query) * heads + head, lse, mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def merge(
     Outs, Lses, Out, Lse, queries, heads, value_width, splits,
     KERNEL: tl.constexpr, SPLITS: tl.constexpr, VALUES: tl.constexpr,
@@ -192,7 +193,7 @@ def _query_side(
     return q, grad, lse, shift
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def backward_line(
     Q, K, V, Out, GradOut, Lse, GradLse, GradQ, GradK, GradV, Partial, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
     Types, Entry, lines, groups, heads, queries, keys, width, value_width, types, shortest, scale,
@@ -257,7 +258,7 @@ def backward_line(
     put_rows(GradQ, query, live, head, gq_token, width, width, grad_q, WIDTH)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def backward_queries(
     Q, K, V, Out, GradOut, Lse, GradLse, GradQ, Partial, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
     Types, Entry, lines, tiles, splits, groups, heads, queries, keys, width, value_width, types, scale,
@@ -316,7 +317,7 @@ def backward_queries(
     put_rows(GradQ + split * queries * gq_token, query, live, head, gq_token, width, width, grad_q, WIDTH)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def backward_keys(
     Q, K, V, Out, GradOut, Lse, GradLse, GradK, GradV, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
     Types, Entry, lines, tiles, splits, groups, heads, queries, keys, width, value_width, scale,

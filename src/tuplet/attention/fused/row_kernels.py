@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, gradients, scores
+from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit
@@ -84,7 +85,7 @@ def _entries(Table, Type, place, head, heads, on, TYPED: tl.constexpr):
     return kind, tl.load(Table + kind * heads + head[:, None], mask=on, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def forward_rows(
     Q, K, V, Out, Lse, Table, Begin, End, Col, Type, Node, Stride, tokens, groups, heads, width, value_width, scale,
     q_token, q_head, k_token, k_head, v_token, v_head,
@@ -128,7 +129,7 @@ def forward_rows(
     tl.store(Lse + token * heads + head, lse, mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def backward_rows(
     Q, K, V, Out, GradOut, Lse, GradLse, GradQ, GradK, GradV, Partial, Table,
     Begin, End, Col, Type, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
