@@ -7,6 +7,7 @@ import torch
 pytest.importorskip("triton")
 
 import tuplet
+from tuplet.encodings import LapPE
 from tuplet.errors import TooLargeError
 from tuplet.graphs.door import as_data
 from tuplet.kernels import Lists
@@ -21,6 +22,8 @@ CASES = [
     ("A1^Ngbh+", {"directed": True, "degree": True}),
     ("A1,2^Ngbh", {"encodings": [RWSE, EDGES]}),
     ("A2^LN", {"encodings": [HODGE, "RRWP:3:4"]}),
+    ("A2^LN", {"encodings": [LapPE(3, 4, flip=False), RWSE]}),
+    ("AS0:1^SN", {"encodings": [LapPE(3, 4, model="mlp", flip=False)]}),
     ("AS0:1^SN", {}),
     ("AS0:1^SN+VS", {"encodings": [EDGES, "RRWP:3:4"]}),
     ("AS0:2^SN", {"softmax": "groups", "heads": 4, "pool_over": "nodes", "degree": True}),
@@ -170,7 +173,7 @@ def test_a_recorded_batch_is_replayed_for_other_graphs(name, options):
         ("A2+basis", {}),
         ("A2(connected)", {}),
         ("AS0:1+bias", {"phi": "identity"}),
-        ("A2^LN", {"encodings": ["LapPE"]}),
+        ("A2^LN", {"encodings": [LapPE("all")]}),
         ("AS0:1^SN", {"backend": "torch"}),
     ],
 )

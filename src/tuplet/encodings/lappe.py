@@ -65,7 +65,7 @@ class LapEncoder(nn.Module):
         vectors = spectrum.spread(graph)
         if self.training and self.encoding.flip:
             vectors = vectors * random_signs(vectors, graph)
-        return self.net(vectors, spectrum.values, spectrum.mask)
+        return self.net(vectors, spectrum.values, spectrum.mask, graph.live(1))
 
 
 class EigenNet(nn.Module):
@@ -83,12 +83,12 @@ class EigenNet(nn.Module):
     def dtype(self) -> torch.dtype:
         return next(self.rho.parameters()).dtype
 
-    def forward(self, vectors: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """(N, width) from (N, K) each."""
+    def forward(self, vectors: Tensor, values: Tensor, mask: Tensor, live: Tensor | None = None) -> Tensor:
+        """(N, width) from (N, K) each; nodes that are not ``live`` are padding, which the norm leaves out."""
         pairs = torch.stack([vectors, values], dim=2) * mask[..., None]
         if self.phi is None:
-            return self.rho(self.norm(pairs.flatten(1)))
-        return self.rho(self.norm((self.phi(pairs) * mask[..., None]).sum(1)))
+            return self.rho(self.norm(pairs.flatten(1), live))
+        return self.rho(self.norm((self.phi(pairs) * mask[..., None]).sum(1), live))
 
 
 def random_signs(vectors: Tensor, graph: GraphBatch) -> Tensor:

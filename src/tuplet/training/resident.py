@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from tuplet.encodings.lappe import LapEncoder
 from tuplet.encodings.layers import RowEncoder, SimplexEncoder
 from tuplet.errors import TooLargeError
 from tuplet.graphs import PaddedBatch
@@ -229,4 +230,5 @@ def _edge_lists(level: Taken, edges: Taken, graph: PaddedBatch) -> tuple[Tensor,
 def _reads_rows(encoder: nn.Module) -> bool:
     """Whether an encoder maps raw rows one by one, so that padding is no more than rows to leave out."""
     encoders = encoder.encoders.values() if isinstance(encoder, SimplexEncoder) else [encoder]
-    return all(isinstance(one, RowEncoder) for one in encoders)
+    fixed = [isinstance(one, LapEncoder) and not one.encoding.unbounded for one in encoders]
+    return all(isinstance(one, RowEncoder) or so for one, so in zip(encoders, fixed, strict=True))
