@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,6 +31,12 @@ def beside(*tasks: Callable[[], Found]) -> list[Found]:
     for branch in branches:
         main.wait_stream(branch)
     return found
+
+
+def dealt(items: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
+    """The next so many items for each count: operators take lists, and tasks their own part of them."""
+    left = iter(items)
+    return [[next(left) for _ in range(count)] for count in counts]
 
 
 @cache

@@ -28,6 +28,13 @@ def store_tile(X, row, column, rows, width, values):
 
 
 @triton.jit
+def store_rounded(X, row, column, rows, width, values):
+    """Store a tile; the values as they will be read again, so that what is measured is what will be normalised."""
+    store_tile(X, row, column, rows, width, values)
+    return values.to(X.dtype.element_ty).to(tl.float32)
+
+
+@triton.jit
 def load_vector(X, column, width):
     return tl.load(X + column, mask=column < width, other=0.0).to(tl.float32)
 
@@ -115,8 +122,7 @@ def add_and_measure(
         s = load_tile(X, row, column, rows, width)
         if ADD:
             s += load_tile(R, row, column, rows, width)
-            store_tile(S, row, column, rows, width, s)
-            s = s.to(S.dtype.element_ty).to(tl.float32)  # what is measured is what will be normalised
+            s = store_rounded(S, row, column, rows, width, s)
         count, mean, square = grow(count, mean, square, s, rows_alive(Live, row, rows, MASKED))
     store_share(Counts, Means, Squares, part, column, width, count, mean, square)
 
@@ -217,5 +223,9 @@ def follow_seen(
 
 
 @triton.jit
-def follow(Running, RunningVar, Mean, Variance, width, momentum, WIDTH: tl.constexpr):
-    move(Running, RunningVar, Mean, Variance, tl.arange(0, WIDTH), width, momentum, 0.0)
+def follow(
+    Running, RunningVar, Mean, Variance, Ahead, width, momentum, AHEAD: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
+    column = tl.arange(0, WIDTH)
+    bias = load_vector(Ahead, column, width) if AHEAD else 0.0
+    move(Running, RunningVar, Mean, Variance, column, width, momentum, bias)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from tuplet.kernels import norm_kernels, post_norm_kernels
-from tuplet.kernels.beside import beside
+from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import WARPS, room_for, sizes_of
+from tuplet.kernels.norm import WARPS, momentum_of, room_for, sizes_of
 from tuplet.kernels.sizes import power, precision
 
 ROWS, GRADIENT_ROWS = 32, 32
@@ -69,7 +69,7 @@ class PostNorm:
             return
         _follow(
             first.running_mean, first.running_var, last.running_mean, last.running_var, found, self.output.bias,
-            self.maps[1].bias, _momentum(first), _momentum(last),
+            self.maps[1].bias, momentum_of(first), momentum_of(last),
         )  # fmt: skip
 
 
@@ -98,7 +98,9 @@ def _post_norm(
     xs: Sequence[Tensor], messages: Sequence[Tensor], parameters: Sequence[Tensor], lives: Sequence[Tensor],
     eps: Sequence[float], gelu: bool,
 ) -> list[Tensor]:  # fmt: skip
-    streams = zip(xs, messages, _dealt(parameters, PARAMETERS), lives, _dealt(eps, 2), strict=True)
+    streams = zip(
+        xs, messages, dealt(parameters, [PARAMETERS] * len(xs)), lives, dealt(eps, [2] * len(xs)), strict=True
+    )
     found = beside(*(partial(_forward, *one, gelu) for one in streams))
     return [tensor for tensors in found for tensor in tensors]
 
@@ -116,7 +118,9 @@ def _gradients(
 ) -> list[Tensor]:  # fmt: skip
     """For each stream those of x and of the message; flat of W1, W2, b1 and Wo; and (2, 3, width) of weights and biases of
     the norms, and of the biases before them."""
-    streams = zip(grads, messages, _dealt(kept, KEPT - 1), _dealt(parameters, PARAMETERS), lives, strict=True)
+    count = len(grads)
+    each = dealt(kept, [KEPT - 1] * count), dealt(parameters, [PARAMETERS] * count)
+    streams = zip(grads, messages, *each, lives, strict=True)
     found = beside(*(partial(_backward_one, *one, gelu) for one in streams))
     return [tensor for tensors in found for tensor in tensors]
 
@@ -124,7 +128,7 @@ def _gradients(
 @_gradients.register_fake
 def _(grads: Sequence[Tensor], messages: Sequence[Tensor], kept: Any, parameters: Sequence[Tensor], *_: Any) -> Any:
     found = []
-    for grad, message, own in zip(grads, messages, _dealt(parameters, PARAMETERS), strict=True):
+    for grad, message, own in zip(grads, messages, dealt(parameters, [PARAMETERS] * len(grads)), strict=True):
         output, w1, b1, w2 = own[0], *own[3:6]
         flat = w1.new_empty(w1.numel() + w2.numel() + len(b1) + output.numel(), dtype=torch.float32)
         norms = w1.new_empty(2, 3, grad.shape[1], dtype=torch.float32)
@@ -147,7 +151,7 @@ def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
     given = [torch.zeros_like(s) if grad is None else grad for grad, s in zip(grads[::KEPT], kept[::3], strict=True)]
     found = _gradients(given, messages, kept, parameters, lives, ctx.gelu)
     of_parameters: list[Tensor] = []
-    for flat, norms, own in zip(found[2::KEPT], found[3::KEPT], _dealt(parameters, PARAMETERS), strict=True):
+    for flat, norms, own in zip(found[2::KEPT], found[3::KEPT], dealt(parameters, [PARAMETERS] * count), strict=True):
         output, _, _, w1, b1, w2, *_ = own
         g1, g2, c1, grad_output = flat.split([w1.numel(), w2.numel(), len(b1), output.numel()])
         (weight_s, bias_s, output_bias), (weight_t, bias_t, b2) = norms
@@ -225,18 +229,9 @@ def _follow(
     )
 
 
-def _momentum(norm: nn.BatchNorm1d) -> float:
-    return 0.1 if norm.momentum is None else norm.momentum
-
-
 def _low(message: Tensor) -> dict[str, Any]:
     """Matrices are multiplied in the precision of the message: in autocast in its low one."""
     return {"LOW": type_of(message.dtype), "PRECISION": precision(message)}
-
-
-def _dealt(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
-    """Portions of so many items."""
-    return [items[first : first + count] for first in range(0, len(items), count)]
 
 
 def _sizes(w1: Tensor, rows: int) -> dict[str, int]:

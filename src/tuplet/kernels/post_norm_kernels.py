@@ -21,6 +21,7 @@ from tuplet.kernels.norm_kernels import (
     move,
     rows_alive,
     settled,
+    store_rounded,
     store_share,
     store_tile,
     store_vector,
@@ -44,8 +45,7 @@ def add_message(
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         m = load_tile(M, row, column, rows, width).to(LOW)
         s = load_tile(X, row, column, rows, width) + tl.dot(m, tl.trans(wo), input_precision=PRECISION)
-        store_tile(S, row, column, rows, width, s)
-        s = s.to(S.dtype.element_ty).to(tl.float32)  # what is measured is what will be normalised
+        s = store_rounded(S, row, column, rows, width, s)
         count, mean, square = grow(count, mean, square, s, rows_alive(Live, row, rows, MASKED))
     store_share(Counts, Means, Squares, program, column, width, count, mean, square)
 
@@ -75,7 +75,7 @@ def feed(
         h = tl.dot(y.to(LOW), tl.trans(w1), input_precision=PRECISION) + b1[None, :]
         a, _ = activation(h, GELU)
         t = y + tl.dot(a.to(LOW), tl.trans(w2), input_precision=PRECISION)
-        store_tile(T, row, column, rows, width, t)
+        t = store_rounded(T, row, column, rows, width, t)
         count, new_mean, square = grow(count, new_mean, square, t, rows_alive(Live, row, rows, MASKED))
     store_share(NewCounts, NewMeans, NewSquares, program, column, width, count, new_mean, square)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tuplet.kernels import project_kernels
-from tuplet.kernels.beside import beside
+from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.sizes import power, precision
@@ -63,7 +63,7 @@ def _project(
     kinds: Sequence[int], rows: Sequence[int], dtype: torch.dtype,
 ) -> list[Tensor]:  # fmt: skip
     """``layers`` and ``kinds`` are how many weights and numbers of rows each set has."""
-    sets = zip(xs, _dealt(weights, layers), _dealt(biases, layers), _dealt(rows, kinds), strict=True)
+    sets = zip(xs, dealt(weights, layers), dealt(biases, layers), dealt(rows, kinds), strict=True)
     return beside(*(partial(_forward, *one, dtype) for one in sets))
 
 
@@ -72,7 +72,7 @@ def _(
     xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Any, layers: Sequence[int], kinds: Sequence[int], rows: Any,
     dtype: torch.dtype,
 ) -> list[Tensor]:  # fmt: skip
-    sets = zip(xs, _dealt(weights, layers), kinds, strict=True)
+    sets = zip(xs, dealt(weights, layers), kinds, strict=True)
     outputs = [(x, sum(len(weight) for weight in own) - (count - 1) * x.shape[1]) for x, own, count in sets]
     return [x.new_empty(x.shape[0], width, dtype=dtype) for x, width in outputs]
 
@@ -83,13 +83,13 @@ def _gradients(
     rows: Sequence[int],
 ) -> list[Tensor]:  # fmt: skip
     """For each set that of the tokens, and flat those of all matrices and then of all biases."""
-    sets = zip(grads, xs, _dealt(weights, layers), _dealt(rows, kinds), strict=True)
+    sets = zip(grads, xs, dealt(weights, layers), dealt(rows, kinds), strict=True)
     return [tensor for found in beside(*(partial(_backward_one, *one) for one in sets)) for tensor in found]
 
 
 @_gradients.register_fake
 def _(grads: Any, xs: Sequence[Tensor], weights: Sequence[Tensor], layers: Sequence[int], *_: Any) -> list[Tensor]:
-    numbers = [sum(weight.numel() + len(weight) for weight in own) for own in _dealt(weights, layers)]
+    numbers = [sum(weight.numel() + len(weight) for weight in own) for own in dealt(weights, layers)]
     found = [(torch.empty_like(x), x.new_empty(count)) for x, count in zip(xs, numbers, strict=True)]
     return [tensor for pair in found for tensor in pair]
 
@@ -103,7 +103,7 @@ def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
     xs, weights = ctx.saved_tensors[: len(ctx.layers)], ctx.saved_tensors[len(ctx.layers) :]
     found = _gradients(list(grads), list(xs), list(weights), ctx.layers, ctx.kinds, ctx.rows)
     of_weights, of_biases = [], []
-    for flat, own in zip(found[1::2], _dealt(weights, ctx.layers), strict=True):
+    for flat, own in zip(found[1::2], dealt(weights, ctx.layers), strict=True):
         *parts, biases = flat.split([*(weight.numel() for weight in own), sum(len(weight) for weight in own)])
         of_weights += [part.view_as(weight) for part, weight in zip(parts, own, strict=True)]
         of_biases += biases.split([len(weight) for weight in own])
@@ -141,12 +141,6 @@ def _backward_one(grad: Tensor, x: Tensor, weights: Sequence[Tensor], kinds: Seq
             **_choices(x, grad.dtype, maps, kinds, GRADIENT_ROWS), num_warps=GRADIENT_WARPS,
         )  # fmt: skip
     return grad_x, add_shares(share, dtype)
-
-
-def _dealt(items: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
-    """The next so many items for each count."""
-    left = iter(items)
-    return [[next(left) for _ in range(count)] for count in counts]
 
 
 def _squares(tensors: Sequence[Tensor], width: int) -> list[Tensor]:

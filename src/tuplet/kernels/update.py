@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tuplet.kernels import norm_kernels, update_kernels
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import WARPS, room_for, sizes_of
+from tuplet.kernels.norm import WARPS, move_running, room_for, sizes_of
 from tuplet.kernels.rows import MOST, Lists, add_taken, lists_of
 from tuplet.kernels.sizes import power, precision
 
@@ -60,9 +60,8 @@ def update(
         [own[-1] for own in lists], first.weight, first.bias, wo, last.weight, norm.weight, norm.bias, last.bias, live,
         norm.eps, gelu,
     )  # fmt: skip
-    if follow and norm.running_mean is not None and norm.running_var is not None:
-        momentum = 0.1 if norm.momentum is None else norm.momentum
-        _follow(norm.running_mean, norm.running_var, found, last.bias, momentum)
+    if follow:
+        move_running(norm, found[0], found[2], last.bias)
     return z
 
 
@@ -161,12 +160,6 @@ def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
 
 
 _update.register_autograd(_backward, setup_context=_setup)
-
-
-@torch.library.custom_op("tuplet::follow_one", mutates_args=("mean", "var"))
-def _follow(mean: Tensor, var: Tensor, found: Tensor, bias: Tensor, momentum: float) -> None:
-    width = found.shape[1]
-    update_kernels.follow[(1,)](mean, var, found, bias, width, momentum, WIDTH=power(width, 16))
 
 
 def _flat(w1: Tensor, wo: Tensor | None) -> int:

@@ -18,8 +18,8 @@ from tuplet.kernels.norm_kernels import (
     grow,
     load_tile,
     load_vector,
-    move,
     rows_alive,
+    store_rounded,
     store_share,
     store_tile,
     store_vector,
@@ -79,8 +79,7 @@ def update(
         )  # fmt: skip
         a, _ = activation(h, GELU)
         t = x + tl.dot(a.to(LOW), tl.trans(w2), input_precision=PRECISION)
-        store_tile(T, row, column, rows, width, t)
-        t = t.to(T.dtype.element_ty).to(tl.float32)  # what is measured is what will be normalised
+        t = store_rounded(T, row, column, rows, width, t)
         count, mean, square = grow(count, mean, square, t, rows_alive(Live, row, rows, MASKED))
     store_share(Counts, Means, Squares, program, column, width, count, mean, square)
 
@@ -153,10 +152,3 @@ def update_gradient(
     store_vector(own + 2 * size, column, width, tl.sum(grad_b1, 0))
     if OTHER:
         store_tile(own + 2 * size + width, column, column, width, width, grad_wo)
-
-
-@triton.jit
-def follow(Running, RunningVar, Found, Bias, width, momentum, WIDTH: tl.constexpr):
-    """Move the running statistics; ``Found`` (3, width) are mean, scale and variance without the bias."""
-    column = tl.arange(0, WIDTH)
-    move(Running, RunningVar, Found, Found + 2 * width, column, width, momentum, load_vector(Bias, column, width))

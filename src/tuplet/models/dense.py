@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tuplet.kernels import has_kernels
+from tuplet.kernels import linear as row_linear
 from tuplet.models import dense_cpu
 
 WIDEST = 64
@@ -22,11 +22,7 @@ def linear(x: Tensor, *layers: nn.Linear) -> Tensor:
     bias = layers[0].bias if one else torch.cat([layer.bias for layer in layers])
     if dense_cpu.fits(x):
         return dense_cpu.LinearParts.apply(x, len(weight), weight, bias)[0]
-    if not has_kernels(x):
-        return F.linear(x, weight, bias)
-    from tuplet.kernels import dense
-
-    return dense.linear(x, weight, bias)
+    return row_linear(x, weight, bias)
 
 
 def side_by_side(sets: Sequence[tuple[Tensor, Sequence[nn.Linear]]], kinds: Sequence[int]) -> list[Tensor]:

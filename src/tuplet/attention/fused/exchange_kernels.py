@@ -56,6 +56,15 @@ def _virtual_rows(
 
 
 @triton.jit
+def _entries(Table, own, exists, RELATION: tl.constexpr, PAIRS: tl.constexpr):
+    """(1, pairs) the relation's number of each pair (head, virtual token); there is no table without a relation."""
+    entry = tl.zeros((PAIRS,), tl.float32)
+    if RELATION != NONE:
+        entry = tl.load(Table + own, mask=exists, other=0.0)
+    return entry[None, :]
+
+
+@triton.jit
 def _put(X, token, on, stride, at, there, values, ADD: tl.constexpr):
     place = X + token[:, None] * stride + at[None, :]
     if ADD:
@@ -109,9 +118,7 @@ def exchange(
     other, own, exists, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
         Unreal, graph, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
     )  # fmt: skip
-    entry = tl.zeros((1, HEADS * VIRTUAL), tl.float32)
-    if RELATION != NONE:
-        entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
+    entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
     heading = tl.arange(0, HEADS)
     largest = tl.full((HEADS * VIRTUAL,), float("-inf"), tl.float32)
     total = tl.zeros((HEADS * VIRTUAL,), tl.float32)
@@ -192,9 +199,7 @@ def exchange_gradient(
     other, own, exists, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
         Unreal, graph, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
     )  # fmt: skip
-    entry = tl.zeros((1, HEADS * VIRTUAL), tl.float32)
-    if RELATION != NONE:
-        entry = tl.load(Table + own, mask=exists, other=0.0)[None, :]
+    entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
     heading = tl.arange(0, HEADS)
     up_grad, up_lse = unreal_q, tl.zeros((HEADS * VIRTUAL,), tl.float32)
     up_shift = up_lse
