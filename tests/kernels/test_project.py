@@ -21,11 +21,13 @@ CASES = [
     (24, (50,), (3,)),
     (16, (40,), (1,)),
     (64, (1,), (2,)),
+    (24, (70,), (1, 1)),
 ]
+UNBIASED = len(CASES) - 1
 
 
-def make(width, sizes):
-    return nn.ModuleList(nn.Linear(width, size * width) for size in sizes).to(DEVICE)
+def make(width, sizes, bias=True):
+    return nn.ModuleList(nn.Linear(width, size * width, bias=bias) for size in sizes).to(DEVICE)
 
 
 def plain(x, layers, kinds):
@@ -45,7 +47,7 @@ def off(request):
 
 def test_against_torch(off):
     torch.manual_seed(0)
-    models = [make(width, sizes) for width, _, sizes in CASES]
+    models = [make(width, sizes, number != UNBIASED) for number, (width, _, sizes) in enumerate(CASES)]
     xs = [torch.randn(sum(kinds), width, device=DEVICE, requires_grad=True) for width, kinds, _ in CASES]
     maps = [Maps(x, list(model), kinds) for x, model, (_, kinds, _) in zip(xs, models, CASES, strict=True)]
     assert all(one.fit for one in maps)
@@ -71,7 +73,7 @@ def test_operator_is_sound():
     torch.manual_seed(0)
     model = make(16, (1, 1, 1))
     x = torch.randn(20, 16, device=DEVICE, requires_grad=True)
-    given = ([x], [one.weight for one in model], [one.bias for one in model], [3], [2], [12, 8], torch.float32)
+    given = ([x], [one.weight for one in model], [one.bias for one in model], [3], [3], [2], [12, 8], torch.float32)
     torch.library.opcheck(torch.ops.tuplet.project.default, given)
 
 

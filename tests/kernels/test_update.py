@@ -33,7 +33,7 @@ def make(width, tables):
 def run(modules, x, other, vectors, rows, gelu, live):
     first, last, norm, beside, *tables = modules
     given = None if other is None else (other, beside.weight)
-    mapped = torch.stack([table(vectors) for table in tables])
+    mapped = torch.cat([table(vectors) for table in tables], dim=1)
     return update(x, given, mapped, rows, (first, last), norm, gelu, live)
 
 
@@ -140,7 +140,7 @@ def test_tables_of_low_precision():
 def test_operator_is_sound(beside):
     first, last, norm, other, *_ = make(16, 0)
     x, o = (torch.randn(20, 16, device=DEVICE, requires_grad=True) for _ in range(2))
-    tables = torch.randn(2, 5, 16, device=DEVICE, requires_grad=True)
+    tables = torch.randn(5, 32, device=DEVICE, requires_grad=True)
     rows, empty = torch.arange(20, device=DEVICE) % 5, torch.empty(0, dtype=torch.long, device=DEVICE)
     numbers = [rows, empty, empty, empty] * 2
     given = [x, o if beside else None, tables, numbers, [5, 5], first.weight, first.bias]

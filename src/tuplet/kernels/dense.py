@@ -20,8 +20,8 @@ def add_shares(share: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     out = share.new_empty(share.shape[1:], dtype=dtype)
     count = out.numel()
     if count:
-        columns = 64 if count > 8192 else 32
-        dense_kernels.add_shares[(-(-count // columns),)](share, out, len(share), count, PARTS=32, COLUMNS=columns)
+        parts, columns = min(128, power(len(share), 1)), 32  # all is asked for at once
+        dense_kernels.add_shares[(-(-count // columns),)](share, out, len(share), count, PARTS=parts, COLUMNS=columns)
     return out
 
 

@@ -29,7 +29,7 @@ class Maps:
 
     Args:
         x: (T, width).
-        layers: the maps of all tokens, and then the last one of each kind.
+        layers: the maps of all tokens, and then the last one of each kind; all with biases, or none.
         kinds: how many tokens each kind has, in their order.
     """
 
@@ -51,26 +51,27 @@ def project(*sets: Maps) -> list[Tensor]:
     device = sets[0].x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else sets[0].x.dtype
     return _project(
-        [one.x.contiguous() for one in sets], [layer.weight for layer in layers], [layer.bias for layer in layers],
-        [len(one.layers) for one in sets], [len(one.kinds) for one in sets], [rows for one in sets for rows in one.kinds],
-        dtype,
+        [one.x.contiguous() for one in sets], [layer.weight for layer in layers],
+        [layer.bias for layer in layers if layer.bias is not None], [len(one.layers) for one in sets],
+        [sum(layer.bias is not None for layer in one.layers) for one in sets], [len(one.kinds) for one in sets],
+        [rows for one in sets for rows in one.kinds], dtype,
     )  # fmt: skip
 
 
 @torch.library.custom_op("tuplet::project", mutates_args=())
 def _project(
     xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], layers: Sequence[int],
-    kinds: Sequence[int], rows: Sequence[int], dtype: torch.dtype,
+    biased: Sequence[int], kinds: Sequence[int], rows: Sequence[int], dtype: torch.dtype,
 ) -> list[Tensor]:  # fmt: skip
-    """``layers`` and ``kinds`` are how many weights and numbers of rows each set has."""
-    sets = zip(xs, dealt(weights, layers), dealt(biases, layers), dealt(rows, kinds), strict=True)
+    """``layers``, ``biased`` and ``kinds`` are how many weights, biases and numbers of rows each set has."""
+    sets = zip(xs, dealt(weights, layers), dealt(biases, biased), dealt(rows, kinds), strict=True)
     return beside(*(partial(_forward, *one, dtype) for one in sets))
 
 
 @_project.register_fake
 def _(
-    xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Any, layers: Sequence[int], kinds: Sequence[int], rows: Any,
-    dtype: torch.dtype,
+    xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Any, layers: Sequence[int], biased: Any,
+    kinds: Sequence[int], rows: Any, dtype: torch.dtype,
 ) -> list[Tensor]:  # fmt: skip
     sets = zip(xs, dealt(weights, layers), kinds, strict=True)
     outputs = [(x, sum(len(weight) for weight in own) - (count - 1) * x.shape[1]) for x, own, count in sets]
@@ -95,7 +96,7 @@ def _(grads: Any, xs: Sequence[Tensor], weights: Sequence[Tensor], layers: Seque
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    xs, weights, _, ctx.layers, ctx.kinds, ctx.rows, _ = inputs
+    xs, weights, _, ctx.layers, ctx.biased, ctx.kinds, ctx.rows, _ = inputs
     ctx.save_for_backward(*xs, *weights)
 
 
@@ -103,11 +104,11 @@ def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
     xs, weights = ctx.saved_tensors[: len(ctx.layers)], ctx.saved_tensors[len(ctx.layers) :]
     found = _gradients(list(grads), list(xs), list(weights), ctx.layers, ctx.kinds, ctx.rows)
     of_weights, of_biases = [], []
-    for flat, own in zip(found[1::2], dealt(weights, ctx.layers), strict=True):
+    for flat, own, biased in zip(found[1::2], dealt(weights, ctx.layers), ctx.biased, strict=True):
         *parts, biases = flat.split([*(weight.numel() for weight in own), sum(len(weight) for weight in own)])
         of_weights += [part.view_as(weight) for part, weight in zip(parts, own, strict=True)]
-        of_biases += biases.split([len(weight) for weight in own])
-    return found[::2], of_weights, of_biases, None, None, None, None
+        of_biases += biases.split([len(weight) for weight in own])[:biased]
+    return found[::2], of_weights, of_biases, None, None, None, None, None
 
 
 _project.register_autograd(_backward, setup_context=_setup)
@@ -117,13 +118,13 @@ def _forward(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], kinds: Sequence[int], dtype: torch.dtype
 ) -> Tensor:
     width = x.shape[1]
-    weights, biases = _squares(weights, width), _squares(biases, width)
+    weights, biases, biased = _squares(weights, width), _squares(biases or weights, width), bool(biases)
     maps, programs = len(weights) - len(kinds) + 1, [-(-rows // ROWS) for rows in kinds]
     out = x.new_empty(len(x), maps * width, dtype=dtype)
     if len(x):
         project_kernels.project[(sum(programs),)](
             x, *_matrices(weights, maps), *_matrices(biases, maps), out, *_three(kinds), *_three(programs)[:2], width,
-            **_choices(x, dtype, maps, kinds, ROWS), num_warps=WARPS,
+            **_choices(x, dtype, maps, kinds, ROWS), BIASED=biased, num_warps=WARPS,
         )  # fmt: skip
     return out
 

@@ -48,7 +48,7 @@ def _put_map(x, w, bias, Out, row, end, column, width, stride, LOW: tl.constexpr
 @triton.jit(do_not_specialize=COUNTS)
 def project(
     X, W0, W1, V0, V1, V2, B0, B1, C0, C1, C2, Out, rows0, rows1, rows2, programs0, programs1, width,
-    MAPS: tl.constexpr, KINDS: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,
+    MAPS: tl.constexpr, KINDS: tl.constexpr, BIASED: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Out (T, maps, width). The last map of each kind is its own: V0, V1, V2 with biases C0, C1, C2."""
@@ -56,11 +56,11 @@ def project(
     column = tl.arange(0, WIDTH)
     row = (begin + number * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     # everything is asked for before anything is worked on
-    one = tl.arange(0, 1)
-    w0, b0 = load_tile(W0, column, column, width, width), load_tile(B0, one, column, 1, width)
-    w1, b1 = load_tile(W1, column, column, width, width), load_tile(B1, one, column, 1, width)
+    one, biases = tl.arange(0, 1), 1 if BIASED else 0
+    w0, b0 = load_tile(W0, column, column, width, width), load_tile(B0, one, column, biases, width)
+    w1, b1 = load_tile(W1, column, column, width, width), load_tile(B1, one, column, biases, width)
     own = _own_tile(V0, V1, V2, kind, column, column, width, width, KINDS)
-    bias = _own_tile(C0, C1, C2, kind, one, column, 1, width, KINDS)
+    bias = _own_tile(C0, C1, C2, kind, one, column, biases, width, KINDS)
     x = load_tile(X, row, column, end, width).to(LOW)
     stride = MAPS * width
     if MAPS > 1:

@@ -11,7 +11,7 @@ from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def add_up(X, Order, Begin, End, Out, width, ORDERED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def add_up(X, Order, Begin, End, Out, width, stride, ORDERED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """Out[s] = the sum of the rows of X that list s names."""
     segment = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
@@ -25,7 +25,7 @@ def add_up(X, Order, Begin, End, Out, width, ORDERED: tl.constexpr, ROWS: tl.con
         on = (place < end)[:, None] & (column < width)[None, :]
         x = tl.load(X + row[:, None].to(tl.int64) * width + column[None, :], mask=on, other=0.0)
         total += tl.sum(x.to(tl.float32), 0)
-    tl.store(Out + segment * width + column, total.to(Out.dtype.element_ty), mask=column < width)
+    tl.store(Out + segment * stride + column, total.to(Out.dtype.element_ty), mask=column < width)
 
 
 @triton.jit(do_not_specialize=COUNTS)

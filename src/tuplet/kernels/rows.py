@@ -271,5 +271,5 @@ def _launch_add_up(x: Tensor, order: Tensor, begin: Tensor, end: Tensor, out: Te
         return
     width = min(64, power(x.shape[1], 16))
     row_kernels.add_up[len(begin), -(-x.shape[1] // width)](
-        x, order, begin, end, out, x.shape[1], ORDERED=order.numel() > 0, ROWS=32, WIDTH=width
+        x, order, begin, end, out, x.shape[1], out.stride(0), ORDERED=order.numel() > 0, ROWS=32, WIDTH=width
     )

@@ -11,7 +11,7 @@ HAS_TRITON = find_spec("triton") is not None
 """Whether the package triton is installed."""
 
 COUNTS = [
-    "rows", "rows0", "rows1", "rows2", "parts", "programs", "programs0", "programs1", "programs2", "entries", "graphs",
+    "rows", "rows0", "rows1", "rows2", "parts", "programs", "programs0", "programs1", "programs2", "graphs",
     "tiles", "longest", "lines", "queries", "keys", "tokens", "query_parts", "key_parts",
 ]  # fmt: skip
 """Names of numbers that differ from batch to batch: kernels are not compiled anew where one is a multiple of 16, or is 1."""

@@ -6,12 +6,14 @@ The bias b2 stands before a norm that takes the mean away: it moves the running 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tuplet.kernels import norm_kernels, update_kernels
+from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.norm import WARPS, move_running, room_for, sizes_of
@@ -43,7 +45,7 @@ def update(
     Args:
         x: (T, d) tokens.
         other: o (T, d) and Wo, or None.
-        tables: (tables, N, d), of which there is at least one and no more than ``MOST``.
+        tables: (N, tables · d) side by side, of which there is at least one and no more than ``MOST``.
         taken: for each table which row each token takes.
         maps: W1 with b1, and W2 with b2.
         norm: the batch norm.
@@ -52,7 +54,7 @@ def update(
         follow: whether running statistics do.
     """
     first, last = maps
-    lists = [lists_of(tables[0], rows) for rows in taken]
+    lists = [lists_of(tables, rows) for rows in taken]
     numbers = [tensor for *tensors, _ in lists for tensor in tensors]
     beside, wo = (None, None) if other is None else other
     z, _, found = _update(
@@ -78,8 +80,8 @@ def _update(
     programs = min(PROGRAMS, -(-rows // ROWS))
     shares = room_for(x, programs)
     update_kernels.update[(programs,)](
-        *_read(x, other, tables, numbers, live), w1, x if wo is None else wo, b1, w2, t, *shares, rows, width,
-        tables.shape[1], programs, **_choices(other, tables, live, gelu), num_warps=UPDATE_WARPS,
+        *_read(x, other, tables, numbers, live), w1, x if wo is None else wo, b1, w2, t, *shares, rows, width, programs,
+        **_choices(x, other, tables, live, gelu), num_warps=UPDATE_WARPS,
     )  # fmt: skip
     _, sizes = sizes_of(x)
     norm_kernels.normalise[(-(-rows // sizes["ROWS"]),)](
@@ -125,13 +127,12 @@ def _gradient(
     norm = x.new_empty(3, width, dtype=torch.float32)
     update_kernels.update_gradient[(programs,)](
         grad, t, found, weight, *shares, *_read(x, other, tables, numbers, live), w1, x if wo is None else wo, b1, w2,
-        grad_x, grad_other, grad_h, share, norm, rows, width, tables.shape[1], parts, programs,
-        **_choices(other, tables, live, gelu), PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
+        grad_x, grad_other, grad_h, share, norm, rows, width, parts, programs, **_choices(x, other, tables, live, gelu),
+        PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
     )  # fmt: skip
-    for place, out in enumerate(grad_tables):
-        taken, order, begin, end = numbers[LIST * place : LIST * (place + 1)]
-        add_taken(grad_h, taken, order, begin, end, special[place], out)
-    return grad_x, grad_other, grad_tables, add_shares(share), norm
+    parts = zip(dealt(numbers, [LIST] * len(special)), special, grad_tables.split(width, 1), strict=True)
+    flat, *_ = beside(partial(add_shares, share), *(partial(add_taken, grad_h, *own, *rest) for own, *rest in parts))
+    return grad_x, grad_other, grad_tables, flat, norm
 
 
 @_gradient.register_fake
@@ -176,8 +177,8 @@ def _read(
     return x, x if other is None else other, tables, *rows, x if live is None else live
 
 
-def _choices(other: Tensor | None, tables: Tensor, live: Tensor | None, gelu: bool) -> dict[str, Any]:
+def _choices(x: Tensor, other: Tensor | None, tables: Tensor, live: Tensor | None, gelu: bool) -> dict[str, Any]:
     """Matrices are multiplied in the precision of the tables: in autocast in its low one."""
-    sizes = {"ROWS": ROWS, "WIDTH": power(tables.shape[2], 16)}
-    kinds = {"OTHER": other is not None, "COUNT": len(tables), "MASKED": live is not None, "GELU": gelu}
+    sizes = {"ROWS": ROWS, "WIDTH": power(x.shape[1], 16), "COUNT": tables.shape[1] // x.shape[1]}
+    kinds = {"OTHER": other is not None, "MASKED": live is not None, "GELU": gelu}
     return {**sizes, **kinds, "LOW": type_of(tables.dtype), "PRECISION": precision(tables)}

@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 
 from tuplet.kernels.dense_kernels import activation
-from tuplet.kernels.halves import halved
 from tuplet.kernels.norm_kernels import (
     gradient_sums,
     grow,
@@ -28,34 +27,34 @@ from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit
-def _taken(Tables, Rows, row, column, rows, width):
-    """The rows of one table that some tokens take."""
+def _taken(Tables, Rows, row, column, rows, width, COUNT: tl.constexpr):
+    """The rows of one table that some tokens take; tables stand side by side."""
     on = (row < rows)[:, None] & (column < width)[None, :]
     taken = tl.load(Rows + row, mask=row < rows, other=0)
-    return tl.load(Tables + taken[:, None] * width + column[None, :], mask=on, other=0.0).to(tl.float32)
+    return tl.load(Tables + taken[:, None] * (COUNT * width) + column[None, :], mask=on, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def _hidden(
-    x, other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, entries,
+    x, other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width,
     OTHER: tl.constexpr, COUNT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """W1 x + Wo o + b1, and the rows that each token takes of up to three tables (COUNT, entries, width)."""
+    """W1 x + Wo o + b1, and the rows that each token takes of up to three tables."""
     h = tl.dot(x, tl.trans(w1), input_precision=PRECISION) + b1[None, :]
     if OTHER:
         h += tl.dot(other, tl.trans(wo), input_precision=PRECISION)
-    h += _taken(Tables, RowsA, row, column, rows, width)
+    h += _taken(Tables, RowsA, row, column, rows, width, COUNT)
     if COUNT > 1:
-        h += _taken(Tables + entries * width, RowsB, row, column, rows, width)
+        h += _taken(Tables + width, RowsB, row, column, rows, width, COUNT)
     if COUNT > 2:
-        h += _taken(Tables + 2 * entries * width, RowsC, row, column, rows, width)
+        h += _taken(Tables + 2 * width, RowsC, row, column, rows, width, COUNT)
     return h
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def update(
     X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2, T, Counts, Means, Squares,
-    rows, width, entries, programs,
+    rows, width, programs,
     OTHER: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -74,8 +73,7 @@ def update(
         x = load_tile(X, row, column, rows, width)
         other = load_tile(Other, row, column, rows, width).to(LOW) if OTHER else x.to(LOW)
         h = _hidden(
-            x.to(LOW), other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, entries, OTHER, COUNT,
-            PRECISION,
+            x.to(LOW), other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, OTHER, COUNT, PRECISION,
         )  # fmt: skip
         a, _ = activation(h, GELU)
         t = x + tl.dot(a.to(LOW), tl.trans(w2), input_precision=PRECISION)
@@ -87,7 +85,7 @@ def update(
 @triton.jit(do_not_specialize=COUNTS)
 def update_gradient(
     G, T, Found, Weight, Counts, Sums, Products, X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2,
-    GradX, GradOther, GradH, Share, Norm, rows, width, entries, parts, programs,
+    GradX, GradOther, GradH, Share, Norm, rows, width, parts, programs,
     OTHER: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -108,9 +106,7 @@ def update_gradient(
     slope_t = load_vector(Weight, column, width) * scale
     w1 = load_tile(W1, column, column, width, width).to(LOW)
     wo = load_tile(Wo, column, column, width, width).to(LOW) if OTHER else w1
-    half1, by1 = halved(w1, PRECISION)
-    half_o, by_o = halved(wo, PRECISION)
-    half2, by2 = halved(load_tile(W2, column, column, width, width).to(LOW), PRECISION)
+    w2 = load_tile(W2, column, column, width, width).to(LOW)
     b1 = load_vector(B1, column, width)
     grad_w1 = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
@@ -125,25 +121,21 @@ def update_gradient(
         x = load_tile(X, row, column, rows, width).to(LOW)
         other = load_tile(Other, row, column, rows, width).to(LOW) if OTHER else x
         h = _hidden(
-            x, other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, entries, OTHER, COUNT,
-            PRECISION,
+            x, other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, OTHER, COUNT, PRECISION,
         )  # fmt: skip
         a, slope = activation(h, GELU)
-        a, by_a = halved(a.to(LOW), PRECISION)
-        low, by = halved(grad.to(LOW), PRECISION)
-        grad_h = tl.dot(low, half2, input_precision=PRECISION) * (by * by2) * slope
-        grad_w2 += tl.dot(tl.trans(low), a, input_precision=PRECISION) * (by * by_a)
+        low = grad.to(LOW)
+        grad_h = tl.dot(low, w2, input_precision=PRECISION) * slope
+        grad_w2 += tl.dot(tl.trans(low), a.to(LOW), input_precision=PRECISION)
         grad_b1 += grad_h
         store_tile(GradH, row, column, rows, width, grad_h)
-        low, by = halved(grad_h.to(LOW), PRECISION)
-        x, by_x = halved(x, PRECISION)
-        grad_w1 += tl.dot(tl.trans(low), x, input_precision=PRECISION) * (by * by_x)
-        grad += tl.dot(low, half1, input_precision=PRECISION) * (by * by1)
+        low = grad_h.to(LOW)
+        grad_w1 += tl.dot(tl.trans(low), x, input_precision=PRECISION)
+        grad += tl.dot(low, w1, input_precision=PRECISION)
         store_tile(GradX, row, column, rows, width, grad)
         if OTHER:
-            other, by_other = halved(other, PRECISION)
-            grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION) * (by * by_other)
-            grad_other = tl.dot(low, half_o, input_precision=PRECISION) * (by * by_o)
+            grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION)
+            grad_other = tl.dot(low, wo, input_precision=PRECISION)
             store_tile(GradOther, row, column, rows, width, grad_other)
     size = width * width
     own = Share + program * ((3 if OTHER else 2) * size + width)

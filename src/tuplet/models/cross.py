@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from tuplet.kernels import Lists, RowLinear, has_kernels
@@ -127,12 +126,11 @@ class CrossUpdate(nn.Module):
         return len(x) <= SMALL or all(isinstance(rows, Lists) for rows in (*index.pair_nodes, *index.contained))
 
     def _fused(self, x: Tensor, y: Tensor, e: Tensor, index: CrossIndex) -> tuple[Tensor, Tensor]:
+        from tuplet.kernels.project import Maps, project
         from tuplet.kernels.update import update
 
         (pair, *pair_maps), (key, key_pair, *key_maps) = self.pair_in.maps, self.key_in.maps  # type: ignore[union-attr]
-        weights = torch.stack([one.weight for one in (*pair_maps, *key_maps)])
-        tables = torch.bmm(x.expand(len(weights), -1, -1), weights.transpose(1, 2))
-        of_pairs, of_keys = tables.split([len(pair_maps), len(key_maps)])
+        of_pairs, of_keys = project(*(Maps(x, maps, [len(x)]) for maps in (pair_maps, key_maps)))
         gelu, follow = isinstance(self.activation, nn.GELU), not running_again()
         maps: Any = (pair, self.pair_out), (key, self.key_out)
         norms: Any = self.pair_norm, self.key_norm

@@ -9,8 +9,13 @@ import torch
 from torch import Tensor
 
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
-from tuplet.patterns.structure import Lines, Rows, Side
+from tuplet.patterns.fused import Fused, FusedRows
+from tuplet.patterns.structure import Lines, Rows, Side, Structure
 from tuplet.tokens import Tuples
+
+
+LONGEST = 256
+"""Keys of a node up to which a kernel walks through them one query at a time; longer lines are cut into portions."""
 
 
 class CrossNeighbour(Pattern[Tuples]):
@@ -49,6 +54,23 @@ class CrossNeighbour(Pattern[Tuples]):
         query_side = Side(torch.arange(queries.total, device=queries.device), one, one, empty)
         longest = queries.graph.largest ** (self.key_order - self.query_order)
         return Lines(query_side, Side(start, one, lengths, order), (1, longest))
+
+    def fused(self, queries: Tuples, keys: Tuples, typed: bool, joint: bool) -> tuple[Structure | Fused, ...]:
+        longest = queries.graph.largest ** (self.key_order - self.query_order)
+        every = queries.nodes is None and keys.nodes is None
+        if self.query_order > 1 or self.key_order < 2 or not every or longest > LONGEST:
+            return super().fused(queries, keys, typed, joint)
+        number, empty = torch.arange(keys.total, device=keys.device), keys.ptr.new_empty(0)
+        last = number + 1 if keys.live is None else number + keys.live
+        found = []
+        for groups in [[group] for group in range(self.groups)] if joint else [range(self.groups)]:
+            first = keys.total * torch.arange(len(groups), device=keys.device)[:, None]
+            order = torch.cat([keys.by_entry(group) if group else number for group in groups])
+            owner = torch.cat([keys.node(group) for group in groups])
+            begin, end = keys.node_bounds
+            ways = (first + begin, first + end, order, empty), (first + number, first + last, owner, empty)
+            found.append(FusedRows(*ways[0], *ways[1], empty, empty, len(groups), (longest, 1)))
+        return tuple(found)
 
     @staticmethod
     def _sorted_keys(queries: Tuples, keys: Tuples, places: tuple[int, ...]) -> tuple[Tensor, Tensor]:

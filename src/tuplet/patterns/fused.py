@@ -107,6 +107,7 @@ class FusedRows:
         node: (groups, T) node at the group's axis; empty for rows.
         stride: (groups, T) distance between tokens whose nodes there differ by one; empty for rows.
         groups: how many.
+        longest: the most keys of a query and the most queries of a key, or bounds of it; 0 where it is not known.
     """
 
     begin: Tensor
@@ -120,6 +121,7 @@ class FusedRows:
     node: Tensor
     stride: Tensor
     groups: int
+    longest: tuple[int, int] = (0, 0)
 
     @property
     def ways(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -129,7 +131,7 @@ class FusedRows:
 
     def pack(self) -> tuple[list[Tensor], list[int]]:
         forth, back = self.ways
-        return [*forth, *back, self.node, self.stride], [FUSED_ROWS, self.groups]
+        return [*forth, *back, self.node, self.stride], [FUSED_ROWS, self.groups, *self.longest]
 
     @classmethod
     def rows(cls, groups: tuple[Rows, ...], keys: int) -> FusedRows:
@@ -196,5 +198,5 @@ def fuse(groups: tuple[Structure, ...], keys: int) -> tuple[Structure | Fused, .
 def unpack_fused(tensors: list[Tensor], integers: list[int]) -> Fused:
     """The structure that ``pack`` took apart."""
     if integers[0] == FUSED_ROWS:
-        return FusedRows(*tensors, groups=integers[1])  # type: ignore[misc, arg-type]
+        return FusedRows(*tensors, groups=integers[1], longest=(integers[2], integers[3]))  # type: ignore[misc, arg-type]
     return FusedLines(*tensors, longest=(integers[1], integers[2]), skip_self=bool(integers[3]))  # type: ignore[misc, arg-type]

@@ -16,8 +16,9 @@ from tuplet.patterns.fused import FusedLines, FusedRows
 
 TILE, SMALL_TILE = 64, 32
 """Queries, and keys, of a tile of a long line, and of lines that are mostly short."""
-STEP, TILE_NUMBERS, PROGRAMS = 2, 512, 256
-"""Keys that a row looks at together; numbers of a tile of queries, at most; programs that there should be at least."""
+STEP, LONG_STEP, TILE_NUMBERS, PROGRAMS = 2, 16, 1024, 256
+"""Keys that a row looks at together, at most if it is known to be long; numbers of the keys of a tile, at most; programs that
+there should be at least."""
 FEW_TYPES = 8
 """So many types are told apart by comparison rather than by looking a number up for each pair."""
 
@@ -31,8 +32,8 @@ def forward(
     if isinstance(structure, FusedRows):
         out = q.new_empty(q.shape[0], q.shape[1], v.shape[2])
         lse = q.new_empty(q.shape[:2], dtype=torch.float32)
-        rows, sizes = _row_sizes(q, v)
-        grid = (-(-q.shape[0] // rows),)
+        sizes = {**_widths(q, v), **_row_sizes(q, v, len(q), structure.longest[0])}
+        grid = (-(-len(q) // sizes["ROWS"]),)
         if grid[0]:
             row_kernels.forward_rows[grid](
                 q, k, v, out, lse, table, structure.begin, structure.end, structure.col, structure.type,
@@ -106,17 +107,19 @@ def backward(
     many = {"TYPES": power(types, 1)}
     if isinstance(structure, FusedRows):
         grads = into or tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
-        rows, sizes = _row_sizes(q, v)
-        programs = -(-max(q.shape[0], k.shape[0]) // rows)
+        of_queries, of_keys = (
+            _row_sizes(q, v, count, longest) for count, longest in zip((len(q), len(k)), structure.longest, strict=True)
+        )
+        programs, more = -(-len(q) // of_queries["ROWS"]), -(-len(k) // of_keys["ROWS"])
         partial = q.new_empty(programs if rule.relation != "none" else 0, heads, types, dtype=torch.float32)
-        if programs:
-            row_kernels.backward_rows[programs, 2](
+        if programs + more:
+            row_kernels.backward_rows[(programs + more,)](
                 q, k, v, out, grad_out, lse, grad_lse, *grads, partial, fused_table, structure.begin, structure.end,
                 structure.col, structure.type, structure.back_begin, structure.back_end, structure.back_col,
-                structure.back_type, structure.node, structure.stride, q.shape[0], k.shape[0], structure.groups, heads,
+                structure.back_type, structure.node, structure.stride, programs, len(q), len(k), structure.groups, heads,
                 q.shape[2], v.shape[2], types, rule.scale, *_strides(q, k, v), *(grad.stride(0) for grad in grads),
-                **_choices(rule), TYPED=structure.type.numel() > 0, WALK=structure.node.numel() > 0, SHIFTED=shifted, **sizes,
-                **many,
+                **_choices(rule), TYPED=structure.type.numel() > 0, WALK=structure.node.numel() > 0, SHIFTED=shifted,
+                **_widths(q, v), **of_queries, KEY_ROWS=of_keys["ROWS"], KEY_STEP=of_keys["STEP"], **many,
             )  # fmt: skip
         return grads[0], grads[1], grads[2], _table_gradient(partial, table)
     if factorised.suits(structure, rule):
@@ -179,11 +182,16 @@ def _choices(rule: Rule) -> dict[str, Any]:
     return {"KERNEL": KERNELS[rule.kernel].value, "RELATION": RELATIONS[rule.relation].value}
 
 
-def _row_sizes(q: Tensor, v: Tensor) -> tuple[int, dict[str, int]]:
-    """Tokens of a tile, fewer where there are few, and the sizes that a kernel is compiled for."""
-    heads, width, values = power(q.shape[1], 1), power(q.shape[2], 1), power(v.shape[2], 1)
-    rows = max(1, min(64, TILE_NUMBERS // (heads * max(width, values)), power(len(q) // PROGRAMS, 1)))
-    return rows, {"ROWS": rows, "HEADS": heads, "STEP": STEP, "WIDTH": width, "VALUES": values}
+def _widths(q: Tensor, v: Tensor) -> dict[str, int]:
+    return {"HEADS": power(q.shape[1], 1), "WIDTH": power(q.shape[2], 1), "VALUES": power(v.shape[2], 1)}
+
+
+def _row_sizes(q: Tensor, v: Tensor, tokens: int, longest: int) -> dict[str, int]:
+    """Tokens of a tile, fewer where there are few, and what each looks at together."""
+    heads, *widths = _widths(q, v).values()
+    step = min(LONG_STEP, power(longest, 1)) if longest else STEP
+    rows = max(1, min(64, TILE_NUMBERS // (step * heads * max(widths)), power(tokens // PROGRAMS, 1)))
+    return {"ROWS": rows, "STEP": step}
 
 
 def _line_sizes(q: Tensor, v: Tensor, lines: FusedLines, tile: int) -> dict[str, int]:

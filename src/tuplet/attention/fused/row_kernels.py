@@ -17,10 +17,10 @@ from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit
-def _pairs(tokens, heads, ROWS: tl.constexpr, HEADS: tl.constexpr):
-    """Token and head of each pair of a program, and whether there is such a one."""
+def _pairs(tile, tokens, heads, ROWS: tl.constexpr, HEADS: tl.constexpr):
+    """Token and head of each pair of a tile, and whether there is such a one."""
     pair = tl.arange(0, ROWS * HEADS)
-    token = tl.program_id(0).to(tl.int64) * ROWS + pair // HEADS
+    token = tile.to(tl.int64) * ROWS + pair // HEADS
     head = pair % HEADS
     return token, head, (token < tokens) & (head < heads)
 
@@ -92,7 +92,7 @@ def forward_rows(
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr,
     ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
-    token, head, live = _pairs(tokens, heads, ROWS, HEADS)
+    token, head, live = _pairs(tl.program_id(0), tokens, heads, ROWS, HEADS)
     begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, tokens, WALK)
     q = _vectors(Q, token, head, live, q_token, q_head, width, WIDTH)
     largest = tl.full((ROWS * HEADS,), float("-inf"), tl.float32)
@@ -129,78 +129,114 @@ def forward_rows(
     tl.store(Lse + token * heads + head, lse, mask=live)
 
 
-@triton.jit(do_not_specialize=COUNTS)
-def backward_rows(
-    Q, K, V, Out, GradOut, Lse, GradLse, GradQ, GradK, GradV, Partial, Table,
-    Begin, End, Col, Type, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
-    queries, keys, groups, heads, width, value_width, types, scale,
-    q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
+@triton.jit
+def _query_gradients(
+    Q, K, V, Out, GradOut, Lse, GradLse, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
+    program, queries, groups, heads, width, value_width, types, scale,
+    q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, SHIFTED: tl.constexpr,
     ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
     TYPES: tl.constexpr,
 ):  # fmt: skip
-    """All gradients of a tile: of its tokens as queries, along their keys, or as keys, along the queries that see them."""
-    if tl.program_id(1) == 0:
-        token, head, live = _pairs(queries, heads, ROWS, HEADS)
-        q = _vectors(Q, token, head, live, q_token, q_head, width, WIDTH)
-        grad = _vectors(GradOut, token, head, live, heads * value_width, value_width, value_width, VALUES)
-        out = _vectors(Out, token, head, live, heads * value_width, value_width, value_width, VALUES)
-        lse = tl.load(Lse + token * heads + head, mask=live, other=0.0)
-        lse = tl.where(lse == float("-inf"), 0.0, lse)
-        shift = -tl.sum(grad * out, 1)
-        if SHIFTED:
-            shift += tl.load(GradLse + token * heads + head, mask=live, other=0.0)
-        begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, queries, WALK)
-        grad_q = tl.zeros((ROWS * HEADS, WIDTH), tl.float32)
-        sums = tl.zeros((ROWS * HEADS, TYPES), tl.float32)
-        number = tl.arange(0, TYPES)
-        for first in range(0, tl.max(count, 0), STEP):
-            key, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
-            k = _more_vectors(K, key, head, on, k_token, k_head, width, WIDTH)
-            v = _more_vectors(V, key, head, on, v_token, v_head, value_width, VALUES)
-            dot = tl.sum(q[:, None, :] * k, 2)
-            kind, entry = place, dot
-            if RELATION != NONE:
-                kind, entry = _entries(Table, Type, place, head, heads, on, TYPED)
-            grad_weight = tl.sum(grad[:, None, :] * v, 2)
-            grad_dot, _, grad_entry = gradients(
-                dot, entry, on, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION
-            )  # fmt: skip
-            if RELATION != NONE:
-                same = on[:, :, None] & (kind[:, :, None] == number[None, None, :])
-                sums += tl.sum(tl.where(same, grad_entry[:, :, None], 0.0), 1)
-            grad_q += tl.sum(grad_dot[:, :, None] * k, 1)
-        _put(GradQ, token, head, live, gq_token, width, grad_q, WIDTH)
+    """Those of a tile's queries, along their keys, and its share of those of the table."""
+    token, head, live = _pairs(program, queries, heads, ROWS, HEADS)
+    q = _vectors(Q, token, head, live, q_token, q_head, width, WIDTH)
+    grad = _vectors(GradOut, token, head, live, heads * value_width, value_width, value_width, VALUES)
+    out = _vectors(Out, token, head, live, heads * value_width, value_width, value_width, VALUES)
+    lse = tl.load(Lse + token * heads + head, mask=live, other=0.0)
+    lse = tl.where(lse == float("-inf"), 0.0, lse)
+    shift = -tl.sum(grad * out, 1)
+    if SHIFTED:
+        shift += tl.load(GradLse + token * heads + head, mask=live, other=0.0)
+    begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, queries, WALK)
+    grad_q = tl.zeros((ROWS * HEADS, WIDTH), tl.float32)
+    sums = tl.zeros((ROWS * HEADS, TYPES), tl.float32)
+    number = tl.arange(0, TYPES)
+    for first in range(0, tl.max(count, 0), STEP):
+        key, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
+        k = _more_vectors(K, key, head, on, k_token, k_head, width, WIDTH)
+        v = _more_vectors(V, key, head, on, v_token, v_head, value_width, VALUES)
+        dot = tl.sum(q[:, None, :] * k, 2)
+        kind, entry = place, dot
         if RELATION != NONE:
-            own = tl.arange(0, HEADS)
-            at = Partial + (tl.program_id(0) * heads + own[:, None]) * types + number[None, :]
-            sums = tl.sum(tl.reshape(sums, (ROWS, HEADS, TYPES)), 0)
-            tl.store(at, sums, mask=(own < heads)[:, None] & (number < types)[None, :])
+            kind, entry = _entries(Table, Type, place, head, heads, on, TYPED)
+        grad_weight = tl.sum(grad[:, None, :] * v, 2)
+        grad_dot, _, grad_entry = gradients(
+            dot, entry, on, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION
+        )  # fmt: skip
+        if RELATION != NONE:
+            same = on[:, :, None] & (kind[:, :, None] == number[None, None, :])
+            sums += tl.sum(tl.where(same, grad_entry[:, :, None], 0.0), 1)
+        grad_q += tl.sum(grad_dot[:, :, None] * k, 1)
+    _put(GradQ, token, head, live, gq_token, width, grad_q, WIDTH)
+    if RELATION != NONE:
+        own = tl.arange(0, HEADS)
+        at = Partial + (program * heads + own[:, None]) * types + number[None, :]
+        sums = tl.sum(tl.reshape(sums, (ROWS, HEADS, TYPES)), 0)
+        tl.store(at, sums, mask=(own < heads)[:, None] & (number < types)[None, :])
+
+
+@triton.jit
+def _key_gradients(
+    Q, K, V, Out, GradOut, Lse, GradLse, GradK, GradV, Table, Begin, End, Col, Type, Node, Stride,
+    program, keys, groups, heads, width, value_width, scale,
+    q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, SHIFTED: tl.constexpr,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+):  # fmt: skip
+    """Those of a tile's keys, along the queries that see them."""
+    token, head, live = _pairs(program, keys, heads, ROWS, HEADS)
+    k = _vectors(K, token, head, live, k_token, k_head, width, WIDTH)
+    v = _vectors(V, token, head, live, v_token, v_head, value_width, VALUES)
+    begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, keys, WALK)
+    grad_k = tl.zeros((ROWS * HEADS, WIDTH), tl.float32)
+    grad_v = tl.zeros((ROWS * HEADS, VALUES), tl.float32)
+    for first in range(0, tl.max(count, 0), STEP):
+        query, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
+        q = _more_vectors(Q, query, head, on, q_token, q_head, width, WIDTH)
+        at = query * heads + head[:, None]
+        grad = _more_vectors(GradOut, query, head, on, heads * value_width, value_width, value_width, VALUES)
+        out = _more_vectors(Out, query, head, on, heads * value_width, value_width, value_width, VALUES)
+        lse = tl.load(Lse + at, mask=on, other=0.0)
+        lse = tl.where(lse == float("-inf"), 0.0, lse)
+        shift = -tl.sum(grad * out, 2)
+        if SHIFTED:
+            shift += tl.load(GradLse + at, mask=on, other=0.0)
+        dot = tl.sum(q * k[:, None, :], 2)
+        entry = dot
+        if RELATION != NONE:
+            _, entry = _entries(Table, Type, place, head, heads, on, TYPED)
+        grad_weight = tl.sum(grad * v[:, None, :], 2)
+        grad_dot, weight, _ = gradients(dot, entry, on, grad_weight, lse, shift, scale, KERNEL, RELATION)
+        grad_k += tl.sum(grad_dot[:, :, None] * q, 1)
+        grad_v += tl.sum(weight[:, :, None] * grad, 1)
+    _put(GradK, token, head, live, gk_token, width, grad_k, WIDTH)
+    _put(GradV, token, head, live, gv_token, value_width, grad_v, VALUES)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def backward_rows(
+    Q, K, V, Out, GradOut, Lse, GradLse, GradQ, GradK, GradV, Partial, Table,
+    Begin, End, Col, Type, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
+    programs, queries, keys, groups, heads, width, value_width, types, scale,
+    q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, SHIFTED: tl.constexpr,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    TYPES: tl.constexpr, KEY_ROWS: tl.constexpr, KEY_STEP: tl.constexpr,
+):  # fmt: skip
+    """All gradients: the first ``programs`` have queries, the others keys."""
+    program = tl.program_id(0)
+    if program < programs:
+        _query_gradients(
+            Q, K, V, Out, GradOut, Lse, GradLse, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
+            program, queries, groups, heads, width, value_width, types, scale,
+            q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
+            KERNEL, RELATION, TYPED, WALK, SHIFTED, ROWS, HEADS, STEP, WIDTH, VALUES, TYPES,
+        )  # fmt: skip
     else:
-        token, head, live = _pairs(keys, heads, ROWS, HEADS)
-        k = _vectors(K, token, head, live, k_token, k_head, width, WIDTH)
-        v = _vectors(V, token, head, live, v_token, v_head, value_width, VALUES)
-        begin, count, base, stride = _list(BackBegin, BackEnd, Node, Stride, token, head % groups, live, keys, WALK)
-        grad_k = tl.zeros((ROWS * HEADS, WIDTH), tl.float32)
-        grad_v = tl.zeros((ROWS * HEADS, VALUES), tl.float32)
-        for first in range(0, tl.max(count, 0), STEP):
-            query, on, place = _others(BackCol, begin, count, base, stride, first, WALK, STEP)
-            q = _more_vectors(Q, query, head, on, q_token, q_head, width, WIDTH)
-            at = query * heads + head[:, None]
-            grad = _more_vectors(GradOut, query, head, on, heads * value_width, value_width, value_width, VALUES)
-            out = _more_vectors(Out, query, head, on, heads * value_width, value_width, value_width, VALUES)
-            lse = tl.load(Lse + at, mask=on, other=0.0)
-            lse = tl.where(lse == float("-inf"), 0.0, lse)
-            shift = -tl.sum(grad * out, 2)
-            if SHIFTED:
-                shift += tl.load(GradLse + at, mask=on, other=0.0)
-            dot = tl.sum(q * k[:, None, :], 2)
-            entry = dot
-            if RELATION != NONE:
-                _, entry = _entries(Table, BackType, place, head, heads, on, TYPED)
-            grad_weight = tl.sum(grad * v[:, None, :], 2)
-            grad_dot, weight, _ = gradients(dot, entry, on, grad_weight, lse, shift, scale, KERNEL, RELATION)
-            grad_k += tl.sum(grad_dot[:, :, None] * q, 1)
-            grad_v += tl.sum(weight[:, :, None] * grad, 1)
-        _put(GradK, token, head, live, gk_token, width, grad_k, WIDTH)
-        _put(GradV, token, head, live, gv_token, value_width, grad_v, VALUES)
+        _key_gradients(
+            Q, K, V, Out, GradOut, Lse, GradLse, GradK, GradV, Table, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
+            program - programs, keys, groups, heads, width, value_width, scale,
+            q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
+            KERNEL, RELATION, TYPED, WALK, SHIFTED, KEY_ROWS, HEADS, KEY_STEP, WIDTH, VALUES,
+        )  # fmt: skip
