@@ -27,28 +27,19 @@ from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit
-def _taken(Tables, Rows, row, column, rows, width, COUNT: tl.constexpr):
-    """The rows of one table that some tokens take; tables stand side by side."""
-    on = (row < rows)[:, None] & (column < width)[None, :]
-    taken = tl.load(Rows + row, mask=row < rows, other=0)
-    return tl.load(Tables + taken[:, None] * (COUNT * width) + column[None, :], mask=on, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _hidden(
-    x, other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width,
-    OTHER: tl.constexpr, COUNT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """W1 x + Wo o + b1, and the rows that each token takes of up to three tables."""
-    h = tl.dot(x, tl.trans(w1), input_precision=PRECISION) + b1[None, :]
-    if OTHER:
-        h += tl.dot(other, tl.trans(wo), input_precision=PRECISION)
-    h += _taken(Tables, RowsA, row, column, rows, width, COUNT)
+def _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT: tl.constexpr):
+    """The sum of the rows that some tokens take of up to three tables, which stand side by side."""
+    on, there = (row < rows)[:, None] & (column < width)[None, :], row < rows
+    at = Tables + column[None, :]
+    a = tl.load(RowsA + row, mask=there, other=0)
+    b = tl.load(RowsB + row, mask=there, other=0)
+    c = tl.load(RowsC + row, mask=there, other=0)
+    taken = tl.load(at + a[:, None] * (COUNT * width), mask=on, other=0.0).to(tl.float32)
     if COUNT > 1:
-        h += _taken(Tables + width, RowsB, row, column, rows, width, COUNT)
+        taken += tl.load(at + b[:, None] * (COUNT * width) + width, mask=on, other=0.0).to(tl.float32)
     if COUNT > 2:
-        h += _taken(Tables + 2 * width, RowsC, row, column, rows, width, COUNT)
-    return h
+        taken += tl.load(at + c[:, None] * (COUNT * width) + 2 * width, mask=on, other=0.0).to(tl.float32)
+    return taken
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -70,11 +61,13 @@ def update(
     square = tl.zeros((WIDTH,), tl.float32)
     for first in range(program * ROWS, rows, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        # everything is asked for before anything is worked on
+        taken = _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT)
         x = load_tile(X, row, column, rows, width)
         other = load_tile(Other, row, column, rows, width).to(LOW) if OTHER else x.to(LOW)
-        h = _hidden(
-            x.to(LOW), other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, OTHER, COUNT, PRECISION,
-        )  # fmt: skip
+        h = tl.dot(x.to(LOW), tl.trans(w1), taken + b1[None, :], input_precision=PRECISION)
+        if OTHER:
+            h = tl.dot(other, tl.trans(wo), h, input_precision=PRECISION)
         a, _ = activation(h, GELU)
         t = x + tl.dot(a.to(LOW), tl.trans(w2), input_precision=PRECISION)
         t = store_rounded(T, row, column, rows, width, t)
@@ -120,9 +113,11 @@ def update_gradient(
         grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
         x = load_tile(X, row, column, rows, width).to(LOW)
         other = load_tile(Other, row, column, rows, width).to(LOW) if OTHER else x
-        h = _hidden(
-            x, other, w1, wo, b1, Tables, RowsA, RowsB, RowsC, row, column, rows, width, OTHER, COUNT, PRECISION,
-        )  # fmt: skip
+        # rows of tables last, which leaves registers to the products
+        h = tl.dot(x, tl.trans(w1), input_precision=PRECISION) + b1[None, :]
+        if OTHER:
+            h += tl.dot(other, tl.trans(wo), input_precision=PRECISION)
+        h += _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT)
         a, slope = activation(h, GELU)
         low = grad.to(LOW)
         grad_h = tl.dot(low, w2, input_precision=PRECISION) * slope
