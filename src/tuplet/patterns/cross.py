@@ -13,7 +13,6 @@ from tuplet.patterns.fused import Fused, FusedRows
 from tuplet.patterns.structure import Lines, Rows, Side, Structure
 from tuplet.tokens import Tuples
 
-
 LONGEST = 256
 """Keys of a node up to which a kernel walks through them one query at a time; longer lines are cut into portions."""
 
