@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
@@ -36,14 +38,27 @@ def run_bench(
             print(f"{measured.model}: {measured.milliseconds:.1f} ms a step", flush=True)
     place = f"{device_name(device)}, torch {torch.__version__}, {torch.get_num_threads()} threads"
     if as_json:
-        found = [{**asdict(row), "ratio": row.ratio} for row in rows]
+        found = [{**_finite(asdict(row)), "ratio": row.ratio} for row in rows]
         print(json.dumps({"device": place, "graphs": task.name, "rows": found}, indent=2))
         return 0
     print(
         f"\n{_table(rows)}\n\n{task.name}, batches of 32, {place}. MB: most memory of the device, or on a CPU of the process."
     )
-    print('"over products" is the time of a step over that of its linear maps\' matrix products alone.')
+    print(
+        '"over products" is the time of a step over that of its linear maps\' matrix products alone; "floor" what arithmetic or memory'
+    )
+    print("would take at the rates of a large product and of a copy here, whichever is slower.")
     return 0
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """The same with null where a number is not known: JSON has no NaN."""
+    return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
+
+
+def _floors(row: Measured) -> list[tuple[float, str]]:
+    """Numbers about the floor and how to print them."""
+    return [(row.flops / 1e9, ".1f"), (row.traffic / 1e6, ".0f"), (row.floor, ".3f"), (row.over_floor, ".1f")]
 
 
 def _table(rows: Sequence[Measured]) -> str:
@@ -56,6 +71,11 @@ def _table(rows: Sequence[Measured]) -> str:
         "parameters",
         "products, ms",
         "over products",
+        "GFLOP",
+        "least MB moved",
+        "floor, ms",
+        "over floor",
+        "launches",
         "recorded",
     ]
     cells = [
@@ -68,8 +88,10 @@ def _table(rows: Sequence[Measured]) -> str:
             f"{row.parameters:,}",
             f"{row.products:.1f}",
             f"{row.ratio:.2f}",
+            *(f"{number:{form}}" if number == number else "" for number, form in _floors(row)),
+            str(row.launches or ""),
             "yes" if row.recorded else "no",
         ]
         for row in rows
     ]
-    return align(header, cells, right=range(2, 8))
+    return align(header, cells, right=range(2, 13))

@@ -1,15 +1,17 @@
-"""How fast training steps are: time, graphs a second, memory, and the time over that of the bare matrix products."""
+"""How fast training steps are: time, graphs a second, memory, and the time over what arithmetic and memory allow."""
 
 from __future__ import annotations
 
 import copy
 import gc
+import math
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tuplet
 from tuplet.datasets.task import Task
 from tuplet.errors import OptionError
+from tuplet.models import Transformer
+from tuplet.models.baselines import Baseline
 from tuplet.models.dense_cpu import set_aside
 from tuplet.training.batches import Members, prepare
 from tuplet.training.inputs import ready
@@ -54,6 +58,11 @@ class Measured:
         megabytes: most memory in use; of the process on a CPU, of the device on a GPU.
         parameters: weights of the model.
         recorded: whether steps were replayed as CUDA graphs.
+        flops: operations of a step (``Cost.flops``); NaN for the yardstick.
+        traffic: bytes that it has to move at least (``Cost.least_traffic``).
+        floor: milliseconds that the device takes for the slower of the two, at the rates of a large matrix product in this
+            precision and of a copy, measured in the same process.
+        launches: kernels and copies of a step on a GPU; 0 on a CPU.
     """
 
     model: str
@@ -64,6 +73,15 @@ class Measured:
     megabytes: float
     parameters: int
     recorded: bool
+    flops: float
+    traffic: float
+    floor: float
+    launches: int
+
+    @property
+    def over_floor(self) -> float:
+        """Time of a step over the floor."""
+        return self.milliseconds / self.floor
 
     @property
     def ratio(self) -> float:
@@ -125,6 +143,8 @@ def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, ste
     batches = _batches(task.splits[0]["train"].tolist(), options.batch_size, steps)
     times = [_timed(lambda batch=batch: loop.step([batch]), gpu) for batch in batches * 2][steps:]  # type: ignore[misc]
     milliseconds = 1e3 * (statistics.median(times) if not gpu else sum(times) / len(times))
+    flops, traffic = _work(model, task, batches[0])
+    products, copies = _rates(fabric.device, options.precision)
     return Measured(
         name,
         options.precision,
@@ -134,6 +154,10 @@ def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, ste
         (torch.cuda.max_memory_allocated() if gpu else _resident()) / 2**20,
         sum(parameter.numel() for parameter in model.parameters()),
         loop.recorder is not None,
+        flops,
+        traffic,
+        1e3 * max(flops / products, traffic / copies),
+        _launches(lambda: loop.step([batches[0]])) if gpu else 0,
     )
 
 
@@ -208,4 +232,44 @@ def _products(model: nn.Module, task: Task, members: Members, options: TrainOpti
 
     with matmul_precision(MATMUL[options.precision]):
         run()
-        return min(_timed(run, device.type == "cuda") for _ in range(3))
+        if device.type != "cuda":
+            return min(_timed(run, False) for _ in range(3))
+        graph = torch.cuda.CUDAGraph()  # or launches are what is measured
+        with torch.cuda.graph(graph):
+            run()
+        return min(_timed(graph.replay, True) for _ in range(3))
+
+
+def _work(model: nn.Module, task: Task, members: Members) -> tuple[float, float]:
+    """Operations and bytes of a step; NaN for the yardstick, which does not say."""
+    if not isinstance(model, Transformer | Baseline):
+        return math.nan, math.nan
+    cost = model.cost([task.graphs[member] for member in members])
+    return float(cost.flops), float(cost.least_traffic)
+
+
+@cache
+def _rates(device: torch.device, precision: str) -> tuple[float, float]:
+    """Operations a second of a large matrix product, and bytes a second, read and written, of a copy."""
+    gpu = device.type == "cuda"
+    size, numbers = (8192, 2**28) if gpu else (1024, 2**24)
+    dtype = {"bf16": torch.bfloat16, "fp64": torch.float64}.get(precision, torch.float32)
+    a, b, source = (
+        torch.randn(size, size, dtype=dtype, device=device),
+        torch.randn(size, size, dtype=dtype, device=device),
+        torch.zeros(numbers, device=device),
+    )
+    target = torch.empty_like(source)
+    with matmul_precision(MATMUL[precision]):
+        product, copying = (
+            min(_timed(call, gpu) for _ in range(5)) for call in (lambda: a @ b, lambda: target.copy_(source))
+        )
+    return 2 * size**3 / product, 8 * numbers / copying
+
+
+def _launches(step: Callable[[], object]) -> int:
+    """Kernels and copies that a step makes the device run."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        step()
+        torch.cuda.synchronize()
+    return sum(event.count for event in seen.key_averages() if event.device_time_total > 0)

@@ -5,7 +5,7 @@ The bias b2 stands before a norm that takes the mean away: it moves the running 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -130,8 +130,9 @@ def _gradient(
         grad_x, grad_other, grad_h, share, norm, rows, width, parts, programs, **_choices(x, other, tables, live, gelu),
         PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
     )  # fmt: skip
-    parts = zip(dealt(numbers, [LIST] * len(special)), special, grad_tables.split(width, 1), strict=True)
-    flat, *_ = beside(partial(add_shares, share), *(partial(add_taken, grad_h, *own, *rest) for own, *rest in parts))
+    lists = zip(dealt(numbers, [LIST] * len(special)), special, grad_tables.split(width, 1), strict=True)
+    sums: list[Callable[[], Any]] = [partial(add_taken, grad_h, *own, *rest) for own, *rest in lists]
+    flat, *_ = beside(partial(add_shares, share), *sums)
     return grad_x, grad_other, grad_tables, flat, norm
 
 

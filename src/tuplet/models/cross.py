@@ -129,7 +129,8 @@ class CrossUpdate(nn.Module):
         from tuplet.kernels.project import Maps, project
         from tuplet.kernels.update import update
 
-        (pair, *pair_maps), (key, key_pair, *key_maps) = self.pair_in.maps, self.key_in.maps  # type: ignore[union-attr]
+        parts: Any = self.pair_in, self.key_in
+        (pair, *pair_maps), (key, key_pair, *key_maps) = (part.maps for part in parts)
         of_pairs, of_keys = project(*(Maps(x, maps, [len(x)]) for maps in (pair_maps, key_maps)))
         gelu, follow = isinstance(self.activation, nn.GELU), not running_again()
         maps: Any = (pair, self.pair_out), (key, self.key_out)

@@ -9,7 +9,7 @@ from torch import nn
 from tuplet.graphs import GraphBatch
 from tuplet.models.baselines.config import ON_PAIRS, BaselineConfig
 from tuplet.models.baselines.memory import predicted_bytes
-from tuplet.models.cost import Cost
+from tuplet.models.cost import Cost, least_traffic
 
 
 def estimate(config: BaselineConfig, graph: GraphBatch, parameters: Iterable[nn.Parameter]) -> Cost:
@@ -30,12 +30,16 @@ def estimate(config: BaselineConfig, graph: GraphBatch, parameters: Iterable[nn.
         "2-IGN": squares,
         "PPGN": cubes,
     }.get(config.name, edges)
+    tokens, item = squares if config.name in ON_PAIRS else graph.num_nodes, own[0].element_size()
     return Cost(
-        tokens=squares if config.name in ON_PAIRS else graph.num_nodes,
+        tokens=tokens,
         pairs=pairs,
         flops=3 * config.depth * _layer_flops(config, graph, pairs),
         peak_bytes=predicted_bytes(config, sizes, edges, own, training=True),
         inference_bytes=predicted_bytes(config, sizes, edges, own, training=False),
+        least_traffic=least_traffic(
+            config.depth, tokens * config.dim * item, sum(one.numel() * one.element_size() for one in own)
+        ),
         graphs=(max(sizes), graph.num_graphs),
     )
 
