@@ -9,9 +9,10 @@ from collections.abc import Callable
 import torch
 
 
-def seconds(call: Callable[[], object], device: torch.device, repeats: int = 3) -> float:
-    """Median time of a call after one to warm up."""
-    call()
+def seconds(call: Callable[[], object], device: torch.device, repeats: int = 3, warm: bool = False) -> float:
+    """Median time of a call after one to warm up, unless all is ``warm``."""
+    if not warm:
+        call()
     times = []
     for _ in range(repeats):
         if device.type == "cuda":

@@ -21,8 +21,8 @@ from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import make_fabric
 from tuplet.training.runs import make_model
 
-OPERATIONS = {"cuda": 1e15, "cpu": 2e11}
-"""Floating-point operations up to which a step is tried, some minutes of work; beyond, it is called too slow."""
+OPERATIONS = {"cuda": 6e14, "cpu": 2e11}
+"""Floating-point operations up to which a step is tried, a minute of work; beyond, it is called too slow."""
 SMALLEST, MOST = 16, 1 << 15
 """Nodes at which the search for the largest graph begins and ends."""
 
@@ -98,7 +98,8 @@ def _tried(sizes: Sequence[int], options: TrainOptions) -> Step | str:
     """A training step on random molecules of these sizes, or the sentence why there is none."""
     try:
         call, device, parameters, quick = _step(sizes, options)
-        return Step(1e3 * seconds(call, device, 3 if quick else 1), peak_bytes(call, device), parameters)
+        most = peak_bytes(call, device)  # of the first step: a recorded one asks for memory when it is recorded
+        return Step(1e3 * seconds(call, device, 3 if quick else 1, warm=True), most, parameters)
     except TooLargeError as error:
         return str(error).splitlines()[0]
     except torch.OutOfMemoryError as error:
