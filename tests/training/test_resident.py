@@ -1,8 +1,11 @@
 """Batches of fixed shapes from a data set on the device: they train a model as the graphs themselves do."""
 
+from dataclasses import replace
+
 import networkx as nx
 import pytest
 import torch
+from training_cases import links
 
 pytest.importorskip("triton")
 
@@ -13,6 +16,7 @@ from tuplet.graphs.door import as_data
 from tuplet.kernels import Lists
 from tuplet.tokens.features import FIRST_EDGE
 from tuplet.training import resident as resident_module
+from tuplet.training.objective import Objective
 from tuplet.training.resident import Resident
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -33,6 +37,11 @@ CASES = [
     ("AS1^SN", {"softmax": "groups", "heads": 4, "pool": "max"}),
     ("AS0:1", {}),
     ("AS0:2+bias", {"laplacian": "block"}),
+    ("A2^LN+VT", {"task": "edge", "encodings": [LapPE(3, 4, flip=False)]}),
+    ("A2^Ngbh+", {"task": "edge", "directed": True}),
+    ("A1", {"task": "edge"}),
+    ("AS0:1^SN", {"task": "edge"}),
+    ("AS0:2^SN+VS", {"task": "edge", "directed": True}),
 ]
 MEMBERS = [3, 4, 6, 5]
 
@@ -41,6 +50,8 @@ def labelled(graph):
     data = as_data(graph)
     u, v = data.edge_index
     data.x, data.edge_attr = torch.arange(data.num_nodes) % 3, (u + v) % 2
+    ends = torch.cartesian_prod(*[torch.arange(data.num_nodes)] * 2).t()
+    data.edge_label_index = ends[:, (ends[0] + 2 * ends[1]) % 3 > 0]  # of one node none
     return data
 
 
@@ -62,12 +73,17 @@ def build(name, **options):
     return tuplet.build(name, **small | {"backend": "triton"} | options)
 
 
-def trained(model, state, batch):
+def rows_of(model, data, members):
+    """How many outputs a batch has."""
+    return len(members) if model.config.task == "graph" else sum(data[m].edge_label_index.shape[1] for m in members)
+
+
+def trained(model, state, batch, rows):
     """Outputs, gradients and buffers of a training step from a given state."""
     model.load_state_dict(state)
     model.train().zero_grad()
-    outputs = model(batch)[: len(MEMBERS)]
-    (outputs * torch.linspace(-1, 2, len(MEMBERS), device=DEVICE)[:, None]).sum().backward()
+    outputs = model(batch)[:rows]
+    (outputs * torch.linspace(-1, 2, rows, device=DEVICE)[:, None]).sum().backward()
     parameters = dict(model.named_parameters())
     gradients = {key: torch.zeros_like(p) if p.grad is None else p.grad for key, p in parameters.items()}
     # the plain batch norm counts batches, which nothing reads
@@ -83,8 +99,9 @@ def test_a_batch_with_padding_trains_as_its_graphs_do(name, options):
     resident = Resident(model, data)
     state = {key: value.clone() for key, value in model.state_dict().items()}
     padded = resident.prepared(torch.tensor(MEMBERS, device=DEVICE), resident.room(MEMBERS))
-    found = trained(model, state, padded)
-    expected = trained(model, state, [data[member] for member in MEMBERS])
+    rows = rows_of(model, data, MEMBERS)
+    found = trained(model, state, padded, rows)
+    expected = trained(model, state, [data[member] for member in MEMBERS], rows)
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         torch.testing.assert_close(found[key], value, atol=2e-5, rtol=1e-4, msg=lambda text, key=key: f"{key}: {text}")
@@ -139,6 +156,7 @@ def test_nothing_is_read_from_or_sent_by_the_host(name, options, monkeypatch):
     x, _, _ = model.run_layers(x, y, e, prepared, model.config.depth)
     assert x.device.type == "meta"
     x.sum().backward()
+    assert resident.targets(ids, room).device.type == "meta"
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
@@ -157,19 +175,21 @@ def test_a_recorded_batch_is_replayed_for_other_graphs(name, options):
     torch.cuda.current_stream().wait_stream(side)
     recording = torch.cuda.CUDAGraph()
     with torch.no_grad(), torch.cuda.graph(recording):
-        outputs = model(resident.prepared(ids, room))[: len(MEMBERS)]
+        outputs = model(resident.prepared(ids, room))
     for members in (MEMBERS, others):
         ids.copy_(torch.tensor(members))
         recording.replay()
         with torch.no_grad():
             expected = model([data[member] for member in members])
-        torch.testing.assert_close(outputs, expected, atol=2e-4, rtol=1e-3)
+        torch.testing.assert_close(outputs[: len(expected)], expected, atol=2e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("A2", {"task": "node"}),
+        ("A3", {"task": "edge"}),
+        ("AS1^SN", {"task": "edge"}),
         ("A2+basis", {}),
         ("A2(connected)", {}),
         ("AS0:1+bias", {"phi": "identity"}),
@@ -179,6 +199,39 @@ def test_a_recorded_batch_is_replayed_for_other_graphs(name, options):
 )
 def test_what_does_not_fit_is_known_beforehand(name, options):
     assert not Resident.fits(build(name, **options).to(DEVICE), graphs())
+
+
+def test_targets_of_a_batch_are_found_among_all():
+    """Those of the graphs in their order, and the missing one for padding."""
+    model, data = build("A2^LN", task="edge").to(DEVICE), graphs()
+    resident = Resident(model, data)
+    counts = [graph.edge_label_index.shape[1] for graph in data]
+    first = torch.tensor([0, *counts]).cumsum(0).tolist()
+    expected = [row for member in MEMBERS for row in range(first[member], first[member + 1])]
+    room = resident.room(MEMBERS)
+    found = resident.targets(torch.tensor(MEMBERS, device=DEVICE), room).tolist()
+    assert found == expected + [first[-1]] * (room.queries - len(expected))
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_padding_has_no_loss(classes):
+    task = links(9)
+    if classes:
+        for graph in task.graphs:
+            graph.edge_label = graph.edge_label[:, 0].long()
+        task = replace(task, kind="classification", outputs=2, loss="cross_entropy")
+    model = tuplet.build("AS0:1^SN", dim=8, heads=2, backend="triton", **task.model_options()).to(DEVICE).eval()
+    resident, objective, ids = (
+        Resident(model, task.graphs),
+        Objective(task, DEVICE),
+        torch.tensor(MEMBERS, device=DEVICE),
+    )
+    room = resident.room(MEMBERS)
+    rows = resident.targets(ids, room)
+    found = objective.loss(model(resident.prepared(ids, room)), rows)
+    expected = objective.loss(model([task.graphs[member] for member in MEMBERS]), objective.rows(MEMBERS))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert objective.count(rows.cpu()) == objective.count(objective.rows(MEMBERS))
 
 
 def test_loops_do_not_fit():

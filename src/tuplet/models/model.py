@@ -175,7 +175,7 @@ class Transformer(nn.Module):
             x = folded if config.task == "node" else torch.cat([x, folded])
         if config.task == "node" or prepared.query_pairs is None:
             return self.head(x[: len(nodes)])
-        read = [F.embedding(rows, x) for rows in prepared.query_pairs]
+        read = [take(x, rows) for rows in prepared.query_pairs]
         if len(read) == 4:
             read = [read[0] + read[2], read[1] + read[3]]
         return self.head(torch.cat(read, dim=1))

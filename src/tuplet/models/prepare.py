@@ -99,7 +99,7 @@ class Prepared:
     prefixes: Prefixes | None
     incidence: Incidence | None
     edge_simplex: Tensor | None
-    query_pairs: tuple[Tensor, ...] | None
+    query_pairs: tuple[Tensor | Lists, ...] | None
     key: tuple[object, ...]
 
 
@@ -238,16 +238,21 @@ def _parts(config: ModelConfig, tokens: Tokens) -> TupleParts | SimplexParts:
     return TupleParts.prepare(tokens, config.directed, config.choices.index, encoded)
 
 
-def _tuple_pairs(config: ModelConfig, tokens: Tuples) -> tuple[Tensor, Tensor]:
+def _tuple_pairs(config: ModelConfig, tokens: Tuples) -> tuple[Tensor | Lists, ...]:
     """For each queried pair (i, j) the tuples (i, j) and (j, i), or the nodes i and j where tokens fold into nodes."""
     graph = tokens.graph
     u, v = queried_pairs(graph)
     if not reads_pairs(config):
-        return u, v
-    return graph.pair_number(u, v), graph.pair_number(v, u)
+        return _listed((u, v), graph.num_nodes)
+    return _listed((graph.pair_number(u, v), graph.pair_number(v, u)), tokens.total)
 
 
-def _simplex_pairs(tokens: Simplices) -> tuple[Tensor, ...]:
+def _listed(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor | Lists, ...]:
+    """Rows to read, with those who read each where kernels ask for them."""
+    return tuple(Lists.sort(own, count) for own in rows) if rows[0].device.type == "cuda" else rows
+
+
+def _simplex_pairs(tokens: Simplices) -> tuple[Tensor | Lists, ...]:
     """For each queried pair its 1-simplex, twice; where there is none its two nodes.
 
     In a directed graph the two nodes in their order come with the simplex, which does not know an order itself. Nodes are
@@ -256,13 +261,14 @@ def _simplex_pairs(tokens: Simplices) -> tuple[Tensor, ...]:
     graph = tokens.graph
     pairs = queried_pairs(graph)
     nodes = pairs if tokens.low == 0 else pairs + tokens.total
+    count = tokens.total + (graph.num_nodes if tokens.low else 0)
     if not tokens.low <= 1 <= tokens.high:
-        return nodes[0], nodes[1]
+        return _listed((nodes[0], nodes[1]), count)
     ends = pairs.t().sort(dim=1).values
     number = torch.where(ends[:, 0] < ends[:, 1], tokens.complex.find(ends), -1)
     row = tokens.first(1) + number
     rows = torch.where(number >= 0, row, nodes[0]), torch.where(number >= 0, row, nodes[1])
-    return (*rows, nodes[0], nodes[1]) if graph.directed else rows
+    return _listed((*rows, nodes[0], nodes[1]) if graph.directed else rows, count)
 
 
 def reads_pairs(config: ModelConfig) -> bool:

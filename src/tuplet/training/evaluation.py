@@ -98,7 +98,7 @@ class Evaluation:
             with matmul_precision("highest"), torch.autocast(parameter.device.type, enabled=False):
                 if self.recorder is not None:
                     for (start, end), members in zip(self.places, self.held.batches, strict=True):
-                        found[start:end] = self.recorder.outputs(members)
+                        found[start:end] = self.recorder.outputs(members)[: end - start]
                     return found
                 for (start, end), (_, ready) in zip(self.places, self.held, strict=True):
                     outputs = self.model(ready)

@@ -9,6 +9,7 @@ from tuplet.graphs import GraphBatch
 from tuplet.models import Transformer
 from tuplet.models.encoded import simplex_dims
 from tuplet.models.prepare import make_tokens
+from tuplet.models.reading import queried_pairs
 from tuplet.tokens import Simplices, Tokens
 from tuplet.tokens.features import FIRST_EDGE, NO_EDGE
 from tuplet.topology import Complex, complex_of
@@ -34,6 +35,7 @@ def levels_of(model: Transformer, graph: GraphBatch) -> dict[str, Segments]:
     1-simplices, 2-simplices, ..: nodes, faces, and statistics; only where a model needs them. Simplices that are tokens
         also have what ``_lists`` says, and what the pattern keeps of its tokens.
     kept: the rows that the pattern keeps, if it keeps any.
+    queries: ends, for an edge task.
     """
     config = model.config
     place, edges, owner = graph.place_of_node, graph.rowptr[graph.ptr], graph.graph_of_node
@@ -44,6 +46,10 @@ def levels_of(model: Transformer, graph: GraphBatch) -> dict[str, Segments]:
         "edges": {"attr": graph.edge_attr, "ends": place[ends]},
         "pairs": {},
     }
+    if config.task == "edge":
+        asked = queried_pairs(graph)
+        counts["queries"] = torch.bincount(owner[asked[0]], minlength=graph.num_graphs)
+        columns["queries"] = {"ends": place[asked].t()}
     if max(config.choices.orders, default=1) > 1:
         columns["nodes"]["pair"] = graph.node_pairs - graph.offsets(2)[owner]
         columns["edges"]["pair"] = graph.edge_pairs - graph.offsets(2)[owner[graph.row]]

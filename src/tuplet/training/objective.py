@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ class Part:
 
 
 class Objective:
-    """Targets of all graphs in one tensor, and how outputs are compared with them.
+    """Targets of all graphs in one tensor, with one that is missing at the end, and how outputs are compared with them.
 
     Args:
         task: the task.
@@ -54,6 +55,8 @@ class Objective:
         self.targets = torch.cat(columns)
         _check_values(task, self.targets, field)
         classes = self.targets.dim() == 1
+        missing = self.targets.new_full((1, *self.targets.shape[1:]), NO_CLASS if classes else math.nan)
+        self.targets = torch.cat([self.targets, missing])
         self.valid = (self.targets != NO_CLASS if classes else (~self.targets.isnan()).sum(1)).double()
         self.targets = self.targets.to(device)
         self.mean, self.std = _moments(task, device)

@@ -69,7 +69,7 @@ class Recorder:
         self._replay(members, learn=True)
 
     def outputs(self, members: Members) -> Tensor:
-        """(graphs, outputs) of the model in evaluation mode; overwritten by a later call."""
+        """(rows, outputs) of the model in evaluation mode, then rows of padding; overwritten by a later call."""
         return self._replay(members, learn=False)
 
     def _replay(self, members: Members, learn: bool) -> Tensor:
@@ -108,8 +108,8 @@ class Recorder:
 
     def _forward(self, ids: Tensor, room: Room) -> Tensor:
         """Outputs of a batch."""
-        found: Tensor = self.model(self.resident.prepared(ids, room))[: room.graphs]
-        return found
+        found: Tensor = self.model(self.resident.prepared(ids, room))
+        return found if room.queries else found[: room.graphs]
 
     def _learn(self, ids: Tensor, room: Room) -> Tensor:
         """The whole of a training step; its loss."""
@@ -117,8 +117,9 @@ class Recorder:
         with matmul_precision(MATMUL[self.options.precision]):
             with self.fabric.autocast() if self.options.precision == "bf16" else nullcontext():
                 outputs = self._forward(ids, room)
-            loss = self.objective.loss(outputs.to(wide(outputs.dtype)), ids)
-            count = self.valid[ids].sum().clamp_min(1)
+            rows = self.resident.targets(ids, room)
+            loss = self.objective.loss(outputs.to(wide(outputs.dtype)), rows)
+            count = self.valid[rows].sum().clamp_min(1)
             found = torch.autograd.grad(loss / count.to(loss.dtype), parameters, allow_unused=True)
         for parameter, gradient in zip(parameters, found, strict=True):
             parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient.contiguous()
@@ -167,7 +168,7 @@ def make_recorder(
     ``Resident`` fits."""
     task = objective.task
     simple = options.accumulate == 1 and options.batch_tokens is None and not options.compile
-    if fabric.device.type != "cuda" or fabric.world_size > 1 or task.level != "graph" or not simple:
+    if fabric.device.type != "cuda" or fabric.world_size > 1 or task.level == "node" or not simple:
         return None
     if options.precision == "fp64" or not Resident.fits(model, task.graphs):
         return None

@@ -20,8 +20,9 @@ from tuplet.graphs import PaddedBatch
 from tuplet.graphs.memory import told
 from tuplet.kernels import Lists
 from tuplet.models import Transformer
+from tuplet.models.config import ModelConfig
 from tuplet.models.cost import available_bytes
-from tuplet.models.prepare import Prepared, prepare
+from tuplet.models.prepare import Prepared, prepare, reads_pairs
 from tuplet.tokens import Simplices, Tokens, Tuples
 from tuplet.tokens.features import FIRST_EDGE, NO_EDGE
 from tuplet.topology import Complex
@@ -44,6 +45,7 @@ class Room:
         tuples: for k = 0, 1, .. the k-tuples of all graphs; ``tuples[0]`` is the number of graphs, padding included.
         simplices: for k = 1, 2, .. the k-simplices of all graphs, as far as a model needs them.
         kept: rows that the pattern kept.
+        queries: pairs that an edge task asks for; 0 for another task.
     """
 
     graphs: int
@@ -51,10 +53,12 @@ class Room:
     tuples: tuple[int, ...]
     simplices: tuple[int, ...]
     kept: int
+    queries: int
 
     def rows(self, level: str) -> int:
         """Rows of a level (see ``levels_of``)."""
         known = {"nodes": self.tuples[1], "edges": self.edges, "pairs": self.tuples[2], "kept": self.kept}
+        known["queries"] = self.queries
         return (known | {simplices(k): rows for k, rows in enumerate(self.simplices, start=1)})[level]
 
 
@@ -85,7 +89,8 @@ class Resident:
         self.bound = int(nodes.max())
         self.longest = int(np.sum(of_simplices[dims[0] : dims[1] + 1], axis=0).max()) if dims else 0
         # (levels, G) in the order in which Room lists them
-        self.counts = np.stack([counts["edges"], *of_tuples, *of_simplices[1:], counts.get("kept", 0 * nodes)])
+        rest = [counts.get(level, 0 * nodes) for level in ("kept", "queries")]
+        self.counts = np.stack([counts["edges"], *of_tuples, *of_simplices[1:], *rest])
         self.totals = self.counts.sum(1)
         self.read = np.ones(len(self.counts), dtype=bool)
         self.read[2] = max(orders, default=1) > 1 or "pairs" in self.levels
@@ -101,7 +106,7 @@ class Resident:
         plain = choices.sample is None and not choices.basis and config.phi == "types"
         rows = model.encodings is None or all(_reads_rows(encoder) for encoder in model.encodings.encoders)
         loops = any(bool((graph.edge_index[0] == graph.edge_index[1]).any()) for graph in graphs)
-        return plain and rows and not loops and config.task == "graph" and model.backend == "triton"
+        return plain and rows and not loops and _asks(config) and model.backend == "triton"
 
     def _refuse_if_too_large(self, parts: list[dict[str, Segments]], graphs: int) -> None:
         known = sum(len(part["nodes"].counts) for part in parts)
@@ -125,9 +130,10 @@ class Resident:
         if (count, steps) not in self.rooms:
             most = np.sort(self.counts, axis=1)[:, -count:].sum(1) + 2
             tight = np.minimum(-(-steps * step // 64) * 64, most)
-            edges, *sizes, kept = np.where(self.read, tight, most).tolist()
+            edges, *sizes, kept, queries = np.where(self.read, tight, most).tolist()
             tuples, higher = sizes[: len(sizes) - self.dim], sizes[len(sizes) - self.dim :]
-            self.rooms[count, steps] = Room(count, edges, (count + 1, *tuples), tuple(higher), kept)
+            queries = queries if "queries" in self.levels else 0
+            self.rooms[count, steps] = Room(count, edges, (count + 1, *tuples), tuple(higher), kept, queries)
         return self.rooms[count, steps]
 
     def prepared(self, ids: Tensor, room: Room) -> Prepared:
@@ -136,6 +142,11 @@ class Resident:
         taken = {level: segments.take(ids, room.rows(level)) for level, segments in self.levels.items()}
         graph = self._batch(taken, room)
         return prepare(self.model.config, self.model.patterns, self._tokens(taken, graph), self.model.backend)
+
+    def targets(self, ids: Tensor, room: Room) -> Tensor:
+        """Which of all targets the outputs for a batch are compared with: those of the graphs, or of the pairs that are asked
+        for; for padding the one after the last."""
+        return self.levels["queries"].source(ids, room.queries) if room.queries else ids
 
     def _batch(self, taken: dict[str, Taken], room: Room) -> PaddedBatch:
         nodes, edges = taken["nodes"], taken["edges"]
@@ -156,6 +167,7 @@ class Resident:
             statistics={name: rows for name, rows in columns.items() if name.startswith("pe_")} or None,
             room=room.tuples,
             bound=self.bound,
+            queries=taken["queries"].shifted("ends", nodes.ptr).t() if "queries" in taken else None,
             edge_simplex=edges.shifted("simplex", complexes[0].ptr) if "simplex" in edges.columns else None,
         )
         graph = told(graph, row=row, graph_of_node=nodes.owner, place_of_node=nodes.columns["place"])
@@ -194,6 +206,13 @@ class Resident:
             rows, lists = _edge_lists(levels[1], taken["edges"], graph)
             tokens = told(tokens, edge_rows=rows, edge_lists=lists)
         return tokens, tokens
+
+
+def _asks(config: ModelConfig) -> bool:
+    """Whether what is asked for has a fixed shape: graphs; or pairs, which are tokens, or tokens that are nodes."""
+    choices = config.choices
+    nodes = choices.orders[:1] == (1,) if choices.dims is None else choices.dims[0] == 0
+    return config.task == "graph" or (config.task == "edge" and (reads_pairs(config) or nodes))
 
 
 def _kept(rows: Taken, tokens: list[Taken]) -> dict[str, Tensor]:

@@ -72,6 +72,10 @@ class Segments:
     def bytes(self) -> int:
         return sum(rows.numel() * rows.element_size() for rows in self.columns.values())
 
+    def source(self, ids: Tensor, room: int) -> Tensor:
+        """(room,) where the rows of some graphs stand among those of all; for padding the row after the last."""
+        return pick(ids, self.counts, self.first, room, self.rows)[2]
+
     def take(self, ids: Tensor, room: int) -> Taken:
         """The rows of some graphs, filled up to ``room``, which is more than they have."""
         ptr, owner, source = pick(ids, self.counts, self.first, room, self.rows)
