@@ -28,18 +28,21 @@ def messages(group, values):
 
 
 @pytest.mark.parametrize("layer", [0, 1, -1])
-@pytest.mark.parametrize("name", ATTENDING)
+@pytest.mark.parametrize("name", [*ATTENDING, "Graphormer with a virtual node"])
 def test_the_layer_follows_from_its_weights(name, layer):
-    model = make(name, depth=2, dropout=0.3, **FEATURES).train()
+    virtual = {"virtual_node": True} if "virtual" in name else {}
+    name, tokens = name.split()[0], 14 if virtual else 11
+    model = make(name, depth=2, dropout=0.3, **FEATURES, **virtual).train()
     found = model.explain(GRAPHS, layer=layer)
     assert model.training
     model.eval()
     (group,) = found.groups
     assert found.queries == group.queries == group.keys
     assert found.queries[0] == (0, (0,))
-    assert found.queries[-1] == (2, (0,))
-    ones = torch.zeros(11, 3).double().index_add(0, group.query, group.weight)
-    torch.testing.assert_close(ones, torch.ones(11, 3).double())
+    assert found.queries[10] == (2, (0,))
+    assert found.queries[11:] == [(graph, "virtual 0") for graph in range(tokens - 11)]
+    ones = torch.zeros(tokens, 3).double().index_add(0, group.query, group.weight)
+    torch.testing.assert_close(ones, torch.ones(tokens, 3).double())
     prepared = model.prepare(GRAPHS)
     x, beside = model.run_layers(prepared, layer % 2)
     attending = model.layers[layer]
@@ -51,7 +54,7 @@ def test_the_layer_follows_from_its_weights(name, layer):
         heard = attending.attention.output(messages(group, values).flatten(1))
         torch.testing.assert_close(attending.attention(x, x, None, prepared.layouts)[0], heard)
     else:
-        values = attending.query_key_value(attending.stream.enter(x))[:, 24:].reshape(11, 3, 4)
+        values = attending.query_key_value(attending.stream.enter(x))[:, 24:].reshape(tokens, 3, 4)
         heard = attending.stream.leave(x, messages(group, values).flatten(1), attending.output)
         torch.testing.assert_close(attending(x, beside, prepared)[0], heard)
 

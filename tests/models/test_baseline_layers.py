@@ -129,8 +129,10 @@ class TestDefinitions:
             zero = layer(torch.zeros(n * n, 1).double(), pairs)
         assert zero.reshape(n, n).tolist() == [[5.0 if i == j else 2.0 for j in range(n)] for i in range(n)]
 
-    def test_graphormer_is_its_formula(self):
+    @pytest.mark.parametrize("virtual", [False, True])
+    def test_graphormer_is_its_formula(self, virtual):
         options = {
+            "virtual_node": virtual,
             "depth": 1,
             "norm": "layer",
             "edge_types": 3,
@@ -145,19 +147,25 @@ class TestDefinitions:
         tables = model.degree.encoder.tables
         x = model.degree(x, prepared)
         torch.testing.assert_close(x, model.inputs(prepared)[0] + tables[0](degrees) + tables[1](degrees))
-        layer, bias = model.layers[0], model.bias
-        q, k, v = layer.query_key_value(layer.stream.enter(x))[:7].reshape(7, 3, 3, 4).unbind(1)
-        message = torch.zeros(7, 3, 4).double()
-        for i in range(7):
-            scores = torch.stack([self.score(bias, q, k, e, encoded, prepared, i, j) for j in range(7)])
+        layer, bias, rows = model.layers[0], model.bias, list(range(7))
+        if virtual:  # the first graph's is the first after all nodes
+            torch.nn.init.normal_(bias.virtual)
+            rows.append(len(x))
+            x = torch.cat([x, model.virtual.expand(2, -1)])
+        q, k, v = layer.query_key_value(layer.stream.enter(x))[rows].reshape(-1, 3, 3, 4).unbind(1)
+        message = torch.zeros(len(rows), 3, 4).double()
+        for i in range(len(rows)):
+            scores = torch.stack([self.score(bias, q, k, e, encoded, prepared, i, j) for j in range(len(rows))])
             message[i] = torch.einsum("jh,jhc->hc", scores.softmax(0), v)
-        expected = layer.stream.leave(x[:7], message.flatten(1), layer.output)
+        expected = layer.stream.leave(x[rows], message.flatten(1), layer.output)
         ours, _ = layer(x, bias(e, encoded, prepared), prepared)
-        torch.testing.assert_close(ours[:7], expected)
+        torch.testing.assert_close(ours[rows], expected)
 
     def score(self, bias, q, k, e, encoded, prepared, i, j):
         """q·k / sqrt(c) + b_d + expectation of the mean of e·w along a random shortest path + encodings."""
         graph = self.graph
+        if 7 in (i, j):
+            return (q[i] * k[j]).sum(1) / 2 + bias.virtual
         distance = nx.shortest_path_length(graph, i, j)
         number = (
             (q[i] * k[j]).sum(1) / 2 + bias.distance.table.weight[min(distance, 3)] + bias.encoded(encoded[7 * i + j])

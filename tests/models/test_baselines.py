@@ -50,6 +50,14 @@ class TestSymmetry:
             testing.assert_permutation_equivariant(model, graphs[0])
             testing.assert_batch_invariant(model, graphs)
 
+    @pytest.mark.parametrize("task", TASKS)
+    @settings(max_examples=4)
+    @given(graphs=st.lists(GRAPHS, min_size=2, max_size=4))
+    def test_a_virtual_node(self, task, graphs):
+        model = make("Graphormer", task=task, virtual_node=True, **FEATURES)
+        testing.assert_permutation_equivariant(model, graphs[0])
+        testing.assert_batch_invariant(model, graphs)
+
     @pytest.mark.parametrize("name", NAMES)
     @settings(max_examples=4)
     @given(graphs=st.lists(GRAPHS, min_size=2, max_size=3), seed=st.integers(0, 99))
@@ -277,6 +285,7 @@ class TestFace:
             ({"name": "PNA", "degrees": [0, 0]}, "degrees: expected how many nodes"),
             ({"name": "PNA", "degrees": 3}, "degrees: expected how many nodes"),
             ({"name": "GPS", "max_path": 3}, "max_path: an option of Graphormer; came 3 for GPS"),
+            ({"name": "GPS", "virtual_node": True}, "virtual_node: an option of Graphormer; came True for GPS"),
             ({"name": "Graphormer", "max_distance": 0}, "max_distance: expected a positive int; came 0"),
         ]
         for options, message in cases:
@@ -326,7 +335,8 @@ class TestPower:
             assert largest_gaps(name, [sun, twisted], draws=2)[0, 1] < 1, name
 
     def test_encodings_and_distances_go_beyond_1_wl(self):
-        """Graphormer's distances do, unless all nodes start out equal: attention over equals is their mean, however weighted."""
+        """Graphormer's distances do, unless all nodes start out equal: attention over equals is their mean, however weighted.
+        Beside a virtual node, which differs, weights count."""
         pentagons = nx.disjoint_union(nx.cycle_graph(5), nx.cycle_graph(5))
         pentagons.add_edge(0, 5)
         decagon = nx.cycle_graph(10)
@@ -339,3 +349,4 @@ class TestPower:
             assert largest_gaps(name, rings, encodings=["RWSE:4:4"])[0, 1] > 1e6
         assert largest_gaps("Graphormer", twins)[0, 1] > 1e6
         assert largest_gaps("Graphormer", rings)[0, 1] < 1
+        assert largest_gaps("Graphormer", rings, virtual_node=True)[0, 1] > 1e6

@@ -46,6 +46,8 @@ class BaselineConfig:
             takes the degrees of the first batch that the model sees; they are part of its state from then on.
         max_distance: Graphormer only: largest distance with a bias of its own.
         max_path: Graphormer only: how many edges of a shortest path are read.
+        virtual_node: Graphormer only: one more node a graph, with a vector and a bias of its own, that sees and is seen by all
+            others. Graphs are still pooled from their own nodes.
         check_memory: predict the memory of each call and refuse what does not fit.
     """
 
@@ -69,6 +71,7 @@ class BaselineConfig:
     degrees: tuple[int, ...] | None = None
     max_distance: int = 20
     max_path: int = 5
+    virtual_node: bool = False
     check_memory: bool = True
 
     def __post_init__(self) -> None:
@@ -85,11 +88,12 @@ class BaselineConfig:
             ("degrees", None, "PNA"),
             ("max_distance", 20, "Graphormer"),
             ("max_path", 5, "Graphormer"),
+            ("virtual_node", False, "Graphormer"),
         ):
             value = getattr(self, field)
             if value != default and self.name != owner:
                 raise OptionError(f"{field}: an option of {owner}; came {value!r} for {self.name}")
-            if field != "degrees" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            if field in ("max_distance", "max_path") and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise OptionError(f"{field}: expected a positive int; came {value!r}")
         if self.degrees is not None:
             object.__setattr__(self, "degrees", _histogram(self.degrees))

@@ -26,7 +26,7 @@ def estimate(config: BaselineConfig, graph: GraphBatch, parameters: Iterable[nn.
         "GCN": edges + graph.num_nodes,
         "GAT": edges + graph.num_nodes,
         "GPS": edges + squares,
-        "Graphormer": squares,
+        "Graphormer": squares + config.virtual_node * (2 * graph.num_nodes + graph.num_graphs),
         "2-IGN": squares,
         "PPGN": cubes,
     }.get(config.name, edges)
@@ -56,7 +56,7 @@ def _layer_flops(config: BaselineConfig, graph: GraphBatch, pairs: int) -> int:
         "GatedGCN": 4 * nodes + edges,
         "PNA": nodes + (13 * nodes + (4 if told else 2) * edges) / towers,
         "GPS": (2 + 4 + 4) * nodes,
-        "Graphormer": (4 + 4) * nodes,
+        "Graphormer": (4 + 4) * (nodes + config.virtual_node * graph.num_graphs),
         "PPGN": 6 * sum(n**2 for n in graph.sizes),
         "2-IGN": 2 * pairs + 9 * nodes + 4 * graph.num_graphs,
     }[name]

@@ -28,5 +28,6 @@ def explain_nodes(layer: Attending, x: Tensor, beside: Any, prepared: PreparedGr
     """Every weight of a layer, from nodes x (N, d) and what comes beside them: vectors of edges, or biases of pairs."""
     query, key, weight = layer.weights(x, beside, prepared)
     nodes: list[Token] = list(Tuples.all(prepared.graph, 1).tolist())
+    nodes += [(graph, "virtual 0") for graph in range(len(x) - len(nodes))]
     heads = tuple(range(weight.shape[1]))
     return Explanation(nodes, [GroupWeights(layer.looks_at, heads, query, key, weight, nodes, nodes)])

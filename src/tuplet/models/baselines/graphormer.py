@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.utils import softmax
@@ -19,7 +20,7 @@ class PairBias(nn.Module):
     d is the distance, with numbers of their own for "further than the largest" and "no path". c_ij is the mean of e · w_p over
     the first edges e of a shortest path, with p the place of the edge on it; where there are several paths, of its
     expectation (``paths``). Without features or encodings of edges it would only repeat b and is left out. Encodings of
-    pairs are mapped to the heads and added.
+    pairs are mapped to the heads and added. All pairs with the virtual node have one bias of their own (section 3.2).
     """
 
     def __init__(self, config: BaselineConfig) -> None:
@@ -29,9 +30,13 @@ class PairBias(nn.Module):
         self.edges = nn.Linear(config.dim, self.steps * self.heads, bias=False) if config.reads_edges else None
         width = pair_width(config.encodings)
         self.encoded = nn.Linear(width, self.heads, bias=False) if width else None
+        self.virtual = nn.Parameter(torch.zeros(self.heads)) if config.virtual_node else None
 
     def forward(self, e: Tensor | None, encoded: Tensor | None, prepared: PreparedGraphs) -> list[Tensor]:
-        """For each stack (B, h, m, m): the bias of each query (row) and key (column), -inf at keys that are not there."""
+        """For each stack (B, h, m, m): the bias of each query (row) and key (column), -inf at keys that are not there.
+
+        With a virtual node m is one more than the stack has, and it is the last.
+        """
         bias = self.distance(prepared.graph.statistics, prepared.graph)
         paths, pairs = prepared.paths, prepared.pairs
         if self.edges is not None and paths is not None and e is not None:
@@ -44,8 +49,17 @@ class PairBias(nn.Module):
         found = []
         for stack in pairs.stacks:
             square = take(bias, stack.pairs).permute(0, 3, 1, 2)
-            found.append(square.masked_fill(~stack.inside[:, None, None, :], float("-inf")))
+            square = square.masked_fill(~stack.inside[:, None, None, :], float("-inf"))
+            found.append(square if self.virtual is None else _framed(square, self.virtual))
         return found
+
+
+def _framed(square: Tensor, bias: Tensor) -> Tensor:
+    """(B, h, m+1, m+1) with one bias a head in the last row and column; keys that are not there stay away."""
+    column = bias.to(square.dtype)[None, :, None, None].expand(len(square), -1, square.shape[2], 1)
+    rows = torch.cat([square, column], 3)
+    last = torch.where(rows[:, :, :1].isneginf(), rows[:, :, :1], column[:, :, :1])
+    return torch.cat([rows, last], 2)
 
 
 class GraphormerLayer(nn.Module):
@@ -61,25 +75,44 @@ class GraphormerLayer(nn.Module):
         self.stream = Stream(config.common)
 
     def forward(self, x: Tensor, bias: list[Tensor], prepared: PreparedGraphs) -> tuple[Tensor, list[Tensor]]:
-        """Nodes (N, d) after the layer, and biases as they came."""
+        """Nodes (N, d), and after them virtual ones if there are any, after the layer; and biases as they came."""
         pairs = prepared.pairs
         assert pairs is not None
+        virtual = len(x) > len(pairs.node_graph)
         projected = self.query_key_value(self.stream.enter(x))
-        messages = []
+        messages, upward = [], []
         for stack, numbers in zip(pairs.stacks, bias, strict=True):
-            q, k, v = take(projected, stack.nodes).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            places = torch.where(stack.inside, stack.nodes, len(x))
+            if virtual:
+                places = torch.cat([places, len(pairs.node_graph) + stack.graphs[:, None]], 1)
+            q, k, v = take(projected, places).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
             message = F.scaled_dot_product_attention(q, k, v, attn_mask=numbers.to(q.dtype))  # (B, h, m, c)
-            messages.append(message.transpose(1, 2).flatten(2))
-        return self.stream.leave(x, lay_down(messages, pairs.node_places), self.output), bias
+            message = message.transpose(1, 2).flatten(2)
+            messages.append(message[:, :-1] if virtual else message)
+            upward.append(message[:, -1])
+        heard = lay_down(messages, pairs.node_places)
+        if virtual:
+            order = torch.cat([stack.graphs for stack in pairs.stacks]).argsort()
+            heard = torch.cat([heard, torch.cat(upward)[order]])
+        return self.stream.leave(x, heard, self.output), bias
 
     def weights(self, x: Tensor, bias: list[Tensor], prepared: PreparedGraphs) -> tuple[Tensor, Tensor, Tensor]:
-        """The node that looks, the one looked at, and the weight (Σ n², h)."""
+        """The node that looks, the one looked at, and the weight (Σ n², h); a virtual node is one more in each graph."""
         pairs = prepared.pairs
         assert pairs is not None
         q, k, _ = self.query_key_value(self.stream.enter(x)).unflatten(-1, (3, self.heads, -1)).unbind(1)
-        score = (q[pairs.first] * k[pairs.second]).sum(-1) * q.shape[-1] ** -0.5
-        score = score + lay_down([numbers.permute(0, 2, 3, 1) for numbers in bias], pairs.pair_places)
-        return pairs.first, pairs.second, softmax(score, pairs.first)
+        first, second, owner = pairs.first, pairs.second, pairs.node_graph
+        squares = [numbers.permute(0, 2, 3, 1) for numbers in bias]
+        if len(x) > len(owner):
+            squares = [numbers[:, :-1, :-1] for numbers in squares]
+        number = lay_down(squares, pairs.pair_places)
+        if len(x) > len(owner):  # nodes and virtual nodes, both ways, and virtual nodes themselves: one bias for all
+            nodes, virtual = torch.arange(len(owner), device=x.device), torch.arange(len(owner), len(x), device=x.device)
+            first = torch.cat([first, nodes, virtual[owner], virtual])
+            second = torch.cat([second, virtual[owner], nodes, virtual])
+            number = torch.cat([number, bias[0][0, :, -1, -1].expand(2 * len(nodes) + len(virtual), -1)])
+        score = (q[first] * k[second]).sum(-1) * q.shape[-1] ** -0.5 + number
+        return first, second, softmax(score, first)
 
 
 class DegreeInput(nn.Module):

@@ -89,6 +89,7 @@ def _message_vectors(config: BaselineConfig, nodes: int, edges: int, training: b
 
 
 def _pair_bytes(config: BaselineConfig, sizes: Sequence[int], item: int, training: bool) -> int:
+    sizes = [n + config.virtual_node for n in sizes]
     pairs = sum(n * n for n in sizes)
     if config.name != "2-IGN":  # in stacks, padding counts
         pairs = sum(len(group) * sizes[group[0]] ** 2 for group in group_by_size(sizes))

@@ -148,8 +148,7 @@ class Baseline(nn.Module, ABC):
 class NodeBaseline(Baseline):
     """Tokens are nodes: GCN, GAT, GIN, GINE, GatedGCN, PNA, GPS, Graphormer.
 
-    Graph outputs pool nodes, pair outputs read the two nodes. Graphormer has no virtual node for the graph: it is pooled
-    like the others.
+    Graph outputs pool nodes, pair outputs read the two nodes; also where Graphormer has a virtual node.
     """
 
     def __init__(self, config: BaselineConfig) -> None:
@@ -158,18 +157,22 @@ class NodeBaseline(Baseline):
         self.inputs = NodeInputs(config)
         self.degree = DegreeInput(config) if attends else None
         self.bias = PairBias(config) if attends else None
+        self.virtual = nn.Parameter(torch.randn(config.dim)) if config.virtual_node else None
         self.final_norm = make_norm(config.norm or "none", config.dim) if attends else nn.Identity()
         self.head = Head(config.common, 2 * config.dim if config.task == "edge" else config.dim)
         self.finish()
 
     def run(self, prepared: PreparedGraphs) -> Tensor:
-        return self.final_norm(self.run_layers(prepared, self.config.depth)[0])
+        return self.final_norm(self.run_layers(prepared, self.config.depth)[0])[: prepared.graph.num_nodes]
 
     def run_layers(self, prepared: PreparedGraphs, depth: int) -> tuple[Tensor, Any]:
-        """Nodes (N, d) after ``depth`` layers, and what comes beside them: vectors of edges, or Graphormer's biases of pairs."""
+        """Nodes (N, d), and virtual ones if there are any, after ``depth`` layers, and what comes beside them: vectors of
+        edges, or Graphormer's biases of pairs."""
         x, beside, encoded = self.inputs(prepared)
         if self.degree is not None and self.bias is not None:
             x, beside = self.degree(x, prepared), self.bias(beside, encoded, prepared)
+        if self.virtual is not None:
+            x = torch.cat([x, self.virtual.to(x.dtype).expand(prepared.graph.num_graphs, -1)])
         for layer in list(self.layers)[:depth]:
             x, beside = layer(x, beside, prepared)
         return x, beside

@@ -28,11 +28,13 @@ class Stack:
         pairs: (B, m, m) row of each pair; the number of all pairs where there is none.
         nodes: (B, m) node of each place; the number of all nodes where there is none.
         inside: (B, m) whether there is a node.
+        graphs: (B,) which graphs.
     """
 
     pairs: Tensor
     nodes: Tensor
     inside: Tensor
+    graphs: Tensor
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def _stack(graph: GraphBatch, start: Tensor) -> tuple[tuple[Stack, ...], Tensor,
         rows = start[members][:, None, None] + place[:, None] * n[:, None, None] + place
         rows = torch.where(inside[:, :, None] & inside[:, None, :], rows, sum(size * size for size in sizes))
         nodes = torch.where(inside, graph.ptr[members][:, None] + place, graph.num_nodes)
-        stacks.append(Stack(rows, nodes, inside))
+        stacks.append(Stack(rows, nodes, inside, members))
     return tuple(stacks), torch.tensor(corner, device=device).t(), torch.tensor(side, device=device)
 
 
