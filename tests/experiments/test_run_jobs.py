@@ -136,6 +136,15 @@ def test_a_process_that_dies_is_replaced(places, monkeypatch):
     assert "its process ended with code 3" in failures[0].reason
 
 
+def test_a_process_whose_job_fails_runs_no_other(places, monkeypatch):
+    monkeypatch.setattr(module, "_work", dying.broken)
+    jobs = [Job("edge-csl", "gin", "csl", 0), Job("edge-csl", "gin", "csl", 1)]
+    found, told = heard()
+    failures = module._Pool(places, told, math.inf, 1).run(list(jobs))
+    assert [failure.job for failure in failures] == jobs[:1]
+    assert [job for job, _ in found] == jobs
+
+
 def test_curves_are_thinned():
     many = History(*([float(epoch) for epoch in range(2000)] for _ in range(5)))
     curve = thinned(many)

@@ -70,7 +70,8 @@ def perform(job: Job, places: Places, until: float) -> Outcome | Failure:
     finally:
         gc.collect()
         if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # for the processes beside this one
+            with suppress(RuntimeError):  # a device that has failed says so again
+                torch.cuda.empty_cache()  # for the processes beside this one
 
 
 def _run(job: Job, places: Places, until: float) -> Outcome:
@@ -83,7 +84,8 @@ def _run(job: Job, places: Places, until: float) -> Outcome:
 
 
 class _Pool:
-    """Processes that each run one job after another; one that dies is replaced, and its job has failed."""
+    """Processes that each run one job after another; one that dies is replaced, and its job has failed. So is one whose job
+    fails: what an error left on a device would fail the next job too."""
 
     def __init__(self, places: Places, told: Told, until: float, processes: int) -> None:
         self.places, self.told, self.until, self.processes = places, told, until, processes
@@ -123,12 +125,14 @@ class _Pool:
         process, job = self.busy.pop(connection)
         try:
             came = connection.recv()
-            self.idle.append((process, connection))
         except EOFError:
             process.join()
             came = Failure(job, f"its process ended with code {process.exitcode}; see {self.places.folder(job) / LOG}")
         if isinstance(came, Failure):
             self.failures.append(came)
+            connection.close()  # which ends the process
+        else:
+            self.idle.append((process, connection))
         self.told(job, came)
 
     def _leave(self) -> None:

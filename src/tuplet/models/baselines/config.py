@@ -93,7 +93,9 @@ class BaselineConfig:
             value = getattr(self, field)
             if value != default and self.name != owner:
                 raise OptionError(f"{field}: an option of {owner}; came {value!r} for {self.name}")
-            if field in ("max_distance", "max_path") and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            if field in ("max_distance", "max_path") and (
+                not isinstance(value, int) or isinstance(value, bool) or value < 1
+            ):
                 raise OptionError(f"{field}: expected a positive int; came {value!r}")
         if self.degrees is not None:
             object.__setattr__(self, "degrees", _histogram(self.degrees))

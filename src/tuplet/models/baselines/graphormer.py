@@ -107,7 +107,10 @@ class GraphormerLayer(nn.Module):
             squares = [numbers[:, :-1, :-1] for numbers in squares]
         number = lay_down(squares, pairs.pair_places)
         if len(x) > len(owner):  # nodes and virtual nodes, both ways, and virtual nodes themselves: one bias for all
-            nodes, virtual = torch.arange(len(owner), device=x.device), torch.arange(len(owner), len(x), device=x.device)
+            nodes, virtual = (
+                torch.arange(len(owner), device=x.device),
+                torch.arange(len(owner), len(x), device=x.device),
+            )
             first = torch.cat([first, nodes, virtual[owner], virtual])
             second = torch.cat([second, virtual[owner], nodes, virtual])
             number = torch.cat([number, bias[0][0, :, -1, -1].expand(2 * len(nodes) + len(virtual), -1)])
