@@ -105,3 +105,10 @@ def test_halves_of_nothing_and_of_what_is_not_finite():
         a[2, 3] = bad
         _product[(1,)](a, ones, c, PRECISION="tf32")
         assert not c[2].isfinite().any()
+
+
+def test_gradients_of_low_precision_have_the_weights_type():
+    model = make(16, (1, 1), bias=False)
+    x, grad = (torch.randn(20, width, device=DEVICE, dtype=torch.float16) for width in (16, 32))
+    given = ([grad], [x], [one.weight.detach() for one in model], [2], [1], [20])
+    torch.library.opcheck(torch.ops.tuplet.project_backward.default, given, test_utils="test_faketensor")

@@ -285,6 +285,7 @@ class TestFace:
             ({"name": "PNA", "degrees": [0, 0]}, "degrees: expected how many nodes"),
             ({"name": "PNA", "degrees": 3}, "degrees: expected how many nodes"),
             ({"name": "GPS", "max_path": 3}, "max_path: an option of Graphormer; came 3 for GPS"),
+            ({"name": "Graphormer", "virtual_node": "no"}, "virtual_node: expected True or False; came 'no'"),
             ({"name": "GPS", "virtual_node": True}, "virtual_node: an option of Graphormer; came True for GPS"),
             ({"name": "Graphormer", "max_distance": 0}, "max_distance: expected a positive int; came 0"),
         ]

@@ -143,7 +143,8 @@ def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, ste
     batches = _batches(task.splits[0]["train"].tolist(), options.batch_size, steps)
     times = [_timed(lambda batch=batch: loop.step([batch]), gpu) for batch in batches * 2][steps:]  # type: ignore[misc]
     milliseconds = 1e3 * (statistics.median(times) if not gpu else sum(times) / len(times))
-    flops, traffic = _work(model, task, batches[0])
+    most = (torch.cuda.max_memory_allocated() if gpu else _resident()) / 2**20  # before anything else is measured
+    flops, traffic = _work(model, task, batches[0], options.precision)
     products, copies = _rates(fabric.device, options.precision)
     return Measured(
         name,
@@ -151,7 +152,7 @@ def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, ste
         milliseconds,
         1e3 * _products(model, task, batches[0], options),
         1e3 * options.batch_size / milliseconds,
-        (torch.cuda.max_memory_allocated() if gpu else _resident()) / 2**20,
+        most,
         sum(parameter.numel() for parameter in model.parameters()),
         loop.recorder is not None,
         flops,
@@ -240,10 +241,12 @@ def _products(model: nn.Module, task: Task, members: Members, options: TrainOpti
         return min(_timed(graph.replay, True) for _ in range(3))
 
 
-def _work(model: nn.Module, task: Task, members: Members) -> tuple[float, float]:
+def _work(model: nn.Module, task: Task, members: Members, precision: str) -> tuple[float, float]:
     """Operations and bytes of a step; NaN for the yardstick, which does not say."""
     if not isinstance(model, Transformer | Baseline):
         return math.nan, math.nan
+    if precision == "bf16":  # in which vectors are half as long
+        model = copy.deepcopy(model).bfloat16()
     cost = model.cost([task.graphs[member] for member in members])
     return float(cost.flops), float(cost.least_traffic)
 

@@ -98,7 +98,7 @@ def _tried(sizes: Sequence[int], options: TrainOptions) -> Step | str:
     """A training step on random molecules of these sizes, or the sentence why there is none."""
     try:
         call, device, parameters, quick = _step(sizes, options)
-        most = peak_bytes(call, device)  # of the first step: a recorded one asks for memory when it is recorded
+        most = peak_bytes(call, device)
         return Step(1e3 * seconds(call, device, 3 if quick else 1, warm=True), most, parameters)
     except TooLargeError as error:
         return str(error).splitlines()[0]
@@ -125,4 +125,6 @@ def _step(sizes: Sequence[int], options: TrainOptions) -> tuple[Callable[[], obj
     loop.begin()
     members = list(range(len(sizes)))
     parameters = sum(weight.numel() for weight in model.parameters())
+    if loop.recorder is None:  # a recorded step asks for memory when it is recorded, and then no more
+        loop.step([members])
     return lambda: loop.step([members]), fabric.device, parameters, operations < most / 50

@@ -1,4 +1,5 @@
-"""Queries, keys and values of tokens as one operator: one launch forward, two backward, whatever the number of matrices."""
+"""Several linear maps of tokens as one operator: queries, keys and values, or tables of nodes. One launch forward, two backward,
+whatever the number of matrices."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Maps:
         """Whether there is a kernel for so many outputs of so many kinds of tokens."""
         width, own = self.x.shape[1], len(self.kinds) - 1
         maps = sum(layer.out_features for layer in self.layers) / width - own
-        return maps in range(1, MAPS + 1) and len(self.kinds) <= KINDS and len(self.layers) > own
+        alike = len({layer.bias is None for layer in self.layers}) == 1
+        return alike and maps in range(1, MAPS + 1) and len(self.kinds) <= KINDS and len(self.layers) > own
 
 
 def project(*sets: Maps) -> list[Tensor]:
@@ -91,7 +93,8 @@ def _gradients(
 @_gradients.register_fake
 def _(grads: Any, xs: Sequence[Tensor], weights: Sequence[Tensor], layers: Sequence[int], *_: Any) -> list[Tensor]:
     numbers = [sum(weight.numel() + len(weight) for weight in own) for own in dealt(weights, layers)]
-    found = [(torch.empty_like(x), x.new_empty(count)) for x, count in zip(xs, numbers, strict=True)]
+    dtype = weights[0].dtype
+    found = [(torch.empty_like(x), x.new_empty(count, dtype=dtype)) for x, count in zip(xs, numbers, strict=True)]
     return [tensor for pair in found for tensor in pair]
 
 

@@ -48,7 +48,8 @@ class Cost:
         peak_bytes: most memory in use during the step: parameters, gradients, optimiser (AdamW), activations, indices.
         inference_bytes: the same for a forward without gradients.
         least_traffic: bytes that have to move however layers are fused: forward a layer reads and writes its tokens, backward it
-            reads them and their gradients and writes gradients; and AdamW reads four numbers a weight and writes three.
+            reads them and their gradients and writes gradients, all in the precision of the weights; and AdamW reads four
+            numbers a weight and writes three.
         graphs: sizes of the largest graph and of the batch, for messages.
     """
 
@@ -122,7 +123,9 @@ def estimate(
     activations = int(max(at_start * vector, at_attention * vector + tile))
     indices = _index_bytes(config, sizes) if choices.dims is None else _simplex_bytes(config, queries, pairs)
     building = _building_bytes(config, patterns, queries)
-    streams = sizes.queries + sizes.virtual + (sizes.keys + sizes.pairs_of_nodes if choices.cross else 0)
+    moved = 5 * config.depth * (sizes.queries + sizes.virtual)
+    if choices.cross:  # updated between layers; the last one reads the keys, and gives them gradients
+        moved += 5 * (config.depth - 1) * (sizes.keys + sizes.pairs_of_nodes) + 3 * sizes.keys
     forward = int((6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector)
     return Cost(
         tokens=sizes.queries + (sizes.keys if choices.cross else 0),
@@ -130,7 +133,7 @@ def estimate(
         flops=3 * _forward_flops(config, sizes, pairs, groups),
         peak_bytes=max(4 * parameter_bytes + activations + indices, 3 * parameter_bytes + building),
         inference_bytes=max(parameter_bytes + forward + tile * 4 // 5 + indices, parameter_bytes + building),
-        least_traffic=least_traffic(config.depth, streams * vector, parameter_bytes),
+        least_traffic=moved * vector + 7 * parameter_bytes,
         graphs=(max(graph.sizes), graph.num_graphs),
     )
 
@@ -273,11 +276,6 @@ def _forward_flops(config: ModelConfig, sizes: _Sizes, pairs: int, groups: int) 
     update = 4 * d * d * (sizes.keys + sizes.pairs_of_nodes) if config.choices.cross else 0
     embedding = 2 * d * d * sizes.queries
     return int(config.depth * (project + feed_forward + attention + virtual + update) + embedding)
-
-
-def least_traffic(depth: int, tokens: int, parameters: int) -> int:
-    """``Cost.least_traffic`` of layers whose tokens take so many bytes, and of parameters that do."""
-    return 5 * depth * tokens + 7 * parameters
 
 
 def available_bytes(device: torch.device) -> int:

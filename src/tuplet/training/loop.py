@@ -185,7 +185,7 @@ class Loop:
         state, options, fabric = self.state, self.options, self.fabric
         if self.recorder is not None:
             self.recorder.step(batches[0])
-            state.count += self.objective.count(self.objective.rows(batches[0]))
+            state.count += self.objective.count_of(batches[0])
             due = self.keeper.due()
             if due:
                 self._finite()

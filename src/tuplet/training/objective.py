@@ -58,6 +58,8 @@ class Objective:
         missing = self.targets.new_full((1, *self.targets.shape[1:]), NO_CLASS if classes else math.nan)
         self.targets = torch.cat([self.targets, missing])
         self.valid = (self.targets != NO_CLASS if classes else (~self.targets.isnan()).sum(1)).double()
+        until = F.pad(self.valid.cumsum(0), (1, 0))[self.ptr]
+        self.each = until.diff().tolist()
         self.targets = self.targets.to(device)
         self.mean, self.std = _moments(task, device)
 
@@ -79,6 +81,10 @@ class Objective:
     def count(self, rows: Tensor) -> float:
         """How many targets of these rows are there."""
         return float(self.valid[rows].sum())
+
+    def count_of(self, members: Sequence[int]) -> float:
+        """The same for all rows of these graphs."""
+        return float(sum(self.each[member] for member in members))
 
     def loss(self, outputs: Tensor, rows: Tensor) -> Tensor:
         """The sum of the losses of all targets that are there; a mean is a sum divided by ``count``.

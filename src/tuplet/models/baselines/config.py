@@ -97,6 +97,8 @@ class BaselineConfig:
                 not isinstance(value, int) or isinstance(value, bool) or value < 1
             ):
                 raise OptionError(f"{field}: expected a positive int; came {value!r}")
+        if not isinstance(self.virtual_node, bool):
+            raise OptionError(f"virtual_node: expected True or False; came {self.virtual_node!r}")
         if self.degrees is not None:
             object.__setattr__(self, "degrees", _histogram(self.degrees))
         for encoding in self.encodings:

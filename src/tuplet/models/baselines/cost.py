@@ -9,7 +9,7 @@ from torch import nn
 from tuplet.graphs import GraphBatch
 from tuplet.models.baselines.config import ON_PAIRS, BaselineConfig
 from tuplet.models.baselines.memory import predicted_bytes
-from tuplet.models.cost import Cost, least_traffic
+from tuplet.models.cost import Cost
 
 
 def estimate(config: BaselineConfig, graph: GraphBatch, parameters: Iterable[nn.Parameter]) -> Cost:
@@ -31,15 +31,14 @@ def estimate(config: BaselineConfig, graph: GraphBatch, parameters: Iterable[nn.
         "PPGN": cubes,
     }.get(config.name, edges)
     tokens, item = squares if config.name in ON_PAIRS else graph.num_nodes, own[0].element_size()
+    numbers = 5 * config.depth * tokens * config.dim + 7 * sum(one.numel() for one in own)
     return Cost(
         tokens=tokens,
         pairs=pairs,
         flops=3 * config.depth * _layer_flops(config, graph, pairs),
         peak_bytes=predicted_bytes(config, sizes, edges, own, training=True),
         inference_bytes=predicted_bytes(config, sizes, edges, own, training=False),
-        least_traffic=least_traffic(
-            config.depth, tokens * config.dim * item, sum(one.numel() * one.element_size() for one in own)
-        ),
+        least_traffic=numbers * item,
         graphs=(max(sizes), graph.num_graphs),
     )
 

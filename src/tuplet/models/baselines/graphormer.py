@@ -89,7 +89,7 @@ class GraphormerLayer(nn.Module):
             message = F.scaled_dot_product_attention(q, k, v, attn_mask=numbers.to(q.dtype))  # (B, h, m, c)
             message = message.transpose(1, 2).flatten(2)
             messages.append(message[:, :-1] if virtual else message)
-            upward.append(message[:, -1])
+            upward += [message[:, -1]] if virtual else []
         heard = lay_down(messages, pairs.node_places)
         if virtual:
             order = torch.cat([stack.graphs for stack in pairs.stacks]).argsort()
