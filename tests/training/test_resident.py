@@ -5,7 +5,7 @@ from dataclasses import replace
 import networkx as nx
 import pytest
 import torch
-from training_cases import links
+from training_cases import links, sizes
 
 pytest.importorskip("triton")
 
@@ -15,9 +15,16 @@ from tuplet.errors import TooLargeError
 from tuplet.graphs.door import as_data
 from tuplet.kernels import Lists
 from tuplet.tokens.features import FIRST_EDGE
+from tuplet.training import TrainOptions
+from tuplet.training import loop as loop_module
 from tuplet.training import resident as resident_module
+from tuplet.training.keeper import Keeper
+from tuplet.training.loop import Loop
 from tuplet.training.objective import Objective
+from tuplet.training.parallel import make_fabric
+from tuplet.training.recorded import Recorder, _portions
 from tuplet.training.resident import Resident
+from tuplet.training.runs import make_model
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RWSE, EDGES, HODGE = "RWSE:3:4", "EdgeRWSE:4:3", "HodgeRW:3:4"
@@ -118,8 +125,8 @@ def test_lists_are_kept_that_a_sort_would_give(name, directed):
     live = [owner < graph.num_graphs - 1 for owner in tokens.complex.graph_of]
     pairs = [(tokens.edge_lists, [FIRST_EDGE + graph.num_edges] * 2, live[1])]
     pairs += [(lists, [counts[k - 1]] * (k + 1), live[k]) for k, lists in enumerate(tokens.face_lists, start=1)]
-    for lists, sizes, there in pairs:
-        for own, count in zip(lists, sizes, strict=True):
+    for lists, many, there in pairs:
+        for own, count in zip(lists, many, strict=True):
             wanted = Lists.sort(own.rows, count, own.special)
             assert all(part.is_contiguous() for part in (own.rows, own.order, own.begin, own.end))
             for row in range(count):
@@ -232,6 +239,44 @@ def test_padding_has_no_loss(classes):
     expected = objective.loss(model([task.graphs[member] for member in MEMBERS]), objective.rows(MEMBERS))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert objective.count(rows.cpu()) == objective.count(objective.rows(MEMBERS))
+
+
+@pytest.mark.parametrize("make", [links, sizes])
+def test_what_is_recorded_is_a_step_of_the_plain_loop(make, monkeypatch):
+    """The function that a recording runs, run once: weights, running statistics and the sum of losses after it.
+
+    By plain descent: Adam makes full steps of gradients that are zero but for rounding.
+    """
+    monkeypatch.setattr(loop_module, "make_recorder", lambda *arguments: None)
+    monkeypatch.setattr(loop_module, "make_optimiser", lambda model, *_: torch.optim.SGD(model.parameters(), 0.1))
+    task, settings = make(9), {"dim": 8, "heads": 2, "depth": 2, "virtual": 2, "backend": "triton"}
+    options = TrainOptions(model="A2^LN+VT", model_options=settings, clip=0.1)
+    fabric, states = make_fabric(options), []
+    for recorded in (True, False):
+        torch.manual_seed(0)
+        model = make_model(task, options)
+        loop = Loop(model, Objective(task, fabric.device), options, 0, 0, fabric, Keeper(), None, None)
+        loop.begin()
+        if recorded:
+            recorder = object.__new__(Recorder)
+            resident, steps = Resident(model, task.graphs), [part.step for part in _portions(loop.state.optimiser)]
+            known = {"resident": resident, "objective": loop.objective, "options": options, "fabric": fabric}
+            known |= {
+                "state": loop.state,
+                "model": model,
+                "updates": steps,
+                "valid": loop.objective.valid.to(fabric.device),
+            }
+            vars(recorder).update(known)
+            recorder._learn(torch.tensor(MEMBERS, device=fabric.device), resident.room(MEMBERS))
+        else:
+            loop.step([MEMBERS])
+        states.append({key: value for key, value in model.state_dict().items() if "num_batches" not in key})
+        states[-1]["loss"] = loop.state.loss
+    for key, value in states[1].items():
+        torch.testing.assert_close(
+            states[0][key], value, atol=2e-5, rtol=1e-4, msg=lambda text, key=key: f"{key}: {text}"
+        )
 
 
 def test_loops_do_not_fit():
