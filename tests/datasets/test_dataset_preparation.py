@@ -15,7 +15,7 @@ from torch_geometric.data import Batch
 from torch_geometric.transforms import Compose
 
 import tuplet
-from tuplet.datasets import load, prepare
+from tuplet.datasets import load, parallel, prepare
 from tuplet.datasets import preparation as module
 from tuplet.datasets.cache import Cache
 from tuplet.datasets.packed import PackedGraphs
@@ -134,6 +134,7 @@ def test_parts_are_bounded_and_told(task, tmp_path, computed, monkeypatch):
 def test_other_processes_give_the_same_bits_and_errors(task, monkeypatch):
     """What a worker cannot do is met again here, so that its own error is raised and not that of a process."""
     monkeypatch.setattr(module, "GRAPHS", 20)
+    monkeypatch.setattr(parallel, "ALONE", 0.0)
     task.graphs[85].edge_index[0, 0] = 99
     options = module._options(task, ["RWSE:6:8", "LapPE:4:4"], 2, ConnectedTuples(2))
     parts = list(module._parts(task.graphs))
@@ -144,6 +145,20 @@ def test_other_processes_give_the_same_bits_and_errors(task, monkeypatch):
         assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
     with pytest.raises(InputError, match=r"edge_index: expected node numbers 0\.\.27"):
         next(results)
+
+
+def test_little_work_starts_no_processes(task, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a process is started")
+
+    monkeypatch.setattr(module, "GRAPHS", 20)
+    monkeypatch.setattr(parallel, "_Workers", refuse)
+    options, parts = module._options(task, ["RWSE:6:8"], None, None), list(module._parts(task.graphs))
+    results = list(in_parts("tuplet.datasets.preparation:work", options, iter(parts), processes=2))
+    assert len(results) == len(parts) > 1
+    monkeypatch.setattr(parallel, "ALONE", 0.0)
+    with pytest.raises(AssertionError, match="a process is started"):
+        list(in_parts("tuplet.datasets.preparation:work", options, iter(parts), processes=2))
 
 
 @pytest.mark.parametrize("file", ["0.bin", "1.bin", "manifest.json"])

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,12 +26,16 @@ import numpy as np
 from tuplet.errors import InputError
 
 Arrays = dict[str, np.ndarray]
+ALONE = 5.0
+"""Seconds before other processes are started."""
 
 
 def in_parts(
     work: str, options: Mapping[str, Any], parts: Iterable[Arrays], processes: int, folder: Path | None = None
 ) -> Iterator[Arrays]:
     """``work(options, part)`` for each part, in order.
+
+    The first parts are worked on here, for as long as starting other processes would take: a small data set needs none.
 
     Args:
         work: "module:function"; the function takes options (what JSON can say) and arrays, and returns arrays.
@@ -39,11 +44,12 @@ def in_parts(
         processes: 1 works here, without other processes.
         folder: where a temporary folder is made.
     """
-    if processes <= 1:
-        function = _named(work)
-        for part in parts:
-            yield function(options, part)
-        return
+    function, parts, began = _named(work), iter(parts), time.monotonic()
+    while processes <= 1 or time.monotonic() - began < ALONE:
+        part = next(parts, None)
+        if part is None:
+            return
+        yield function(options, part)
     with (
         tempfile.TemporaryDirectory(prefix="tuplet-", dir=folder) as exchange,
         _Workers(Path(exchange), processes, work, options) as workers,
