@@ -60,6 +60,7 @@ def test_the_command_prints_json(capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["rows"][0]["model"] == "A1"
     assert told["rows"][0]["ratio"] > 0
+    assert told["rows"][0]["over_floor"] > 1
     assert (told["rows"][0]["launches"] > 0) == torch.cuda.is_available()
 
 

@@ -38,7 +38,7 @@ def run_bench(
             print(f"{measured.model}: {measured.milliseconds:.1f} ms a step", flush=True)
     place = f"{device_name(device)}, torch {torch.__version__}, {torch.get_num_threads()} threads"
     if as_json:
-        found = [{**_finite(asdict(row)), "ratio": row.ratio} for row in rows]
+        found = [_finite({**asdict(row), "ratio": row.ratio, "over_floor": row.over_floor}) for row in rows]
         print(json.dumps({"device": place, "graphs": task.name, "rows": found}, indent=2))
         return 0
     print(
@@ -88,7 +88,7 @@ def _table(rows: Sequence[Measured]) -> str:
             f"{row.parameters:,}",
             f"{row.products:.1f}",
             f"{row.ratio:.2f}",
-            *(f"{number:{form}}" if number == number else "" for number, form in _floors(row)),
+            *(f"{number:{form}}" if not math.isnan(number) else "" for number, form in _floors(row)),
             str(row.launches or ""),
             "yes" if row.recorded else "no",
         ]

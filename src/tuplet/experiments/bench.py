@@ -257,12 +257,8 @@ def _rates(device: torch.device, precision: str) -> tuple[float, float]:
     gpu = device.type == "cuda"
     size, numbers = (8192, 2**28) if gpu else (1024, 2**24)
     dtype = {"bf16": torch.bfloat16, "fp64": torch.float64}.get(precision, torch.float32)
-    a, b, source = (
-        torch.randn(size, size, dtype=dtype, device=device),
-        torch.randn(size, size, dtype=dtype, device=device),
-        torch.zeros(numbers, device=device),
-    )
-    target = torch.empty_like(source)
+    a, b = (torch.randn(size, size, dtype=dtype, device=device) for _ in range(2))
+    source, target = (torch.zeros(numbers, device=device) for _ in range(2))
     with matmul_precision(MATMUL[precision]):
         product, copying = (
             min(_timed(call, gpu) for _ in range(5)) for call in (lambda: a @ b, lambda: target.copy_(source))

@@ -30,7 +30,8 @@ _BASELINE_SHORTFALLS = {
     "GAT": "GAT takes means over neighbours, which do not count them.",
     "GatedGCN": "GatedGCN takes means over neighbours; only the small number added to the sum of gates counts them, "
     "which shows in float64 and is lost in float32.",
-    "Graphormer": "Graphormer takes means over all nodes: where all begin alike, distances change nothing.",
+    "Graphormer": "Graphormer takes means over all nodes: where all begin alike, distances change nothing, "
+    "unless it has its virtual node (--set virtual_node=true).",
 }
 
 

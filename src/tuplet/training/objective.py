@@ -59,7 +59,7 @@ class Objective:
         self.targets = torch.cat([self.targets, missing])
         self.valid = (self.targets != NO_CLASS if classes else (~self.targets.isnan()).sum(1)).double()
         until = F.pad(self.valid.cumsum(0), (1, 0))[self.ptr]
-        self.each = until.diff().tolist()
+        self.each = until.diff().tolist()  # how many targets of each graph are there
         self.targets = self.targets.to(device)
         self.mean, self.std = _moments(task, device)
 
@@ -83,7 +83,7 @@ class Objective:
         return float(self.valid[rows].sum())
 
     def count_of(self, members: Sequence[int]) -> float:
-        """The same for all rows of these graphs."""
+        """How many targets of these graphs are there: ``count(rows(members))``, without making rows."""
         return float(sum(self.each[member] for member in members))
 
     def loss(self, outputs: Tensor, rows: Tensor) -> Tensor:

@@ -78,14 +78,15 @@ class GraphormerLayer(nn.Module):
         """Nodes (N, d), and after them virtual ones if there are any, after the layer; and biases as they came."""
         pairs = prepared.pairs
         assert pairs is not None
-        virtual = len(x) > len(pairs.node_graph)
+        nodes = len(pairs.node_graph)
+        virtual = len(x) > nodes
         projected = self.query_key_value(self.stream.enter(x))
         messages, upward = [], []
         for stack, numbers in zip(pairs.stacks, bias, strict=True):
-            places = torch.where(stack.inside, stack.nodes, len(x))
+            rows = take(projected[:nodes], stack.nodes)
             if virtual:
-                places = torch.cat([places, len(pairs.node_graph) + stack.graphs[:, None]], 1)
-            q, k, v = take(projected, places).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+                rows = torch.cat([rows, projected[nodes + stack.graphs][:, None]], 1)
+            q, k, v = rows.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
             message = F.scaled_dot_product_attention(q, k, v, attn_mask=numbers.to(q.dtype))  # (B, h, m, c)
             message = message.transpose(1, 2).flatten(2)
             messages.append(message[:, :-1] if virtual else message)
@@ -102,9 +103,8 @@ class GraphormerLayer(nn.Module):
         assert pairs is not None
         q, k, _ = self.query_key_value(self.stream.enter(x)).unflatten(-1, (3, self.heads, -1)).unbind(1)
         first, second, owner = pairs.first, pairs.second, pairs.node_graph
-        squares = [numbers.permute(0, 2, 3, 1) for numbers in bias]
-        if len(x) > len(owner):
-            squares = [numbers[:, :-1, :-1] for numbers in squares]
+        sides = [stack.nodes.shape[1] for stack in pairs.stacks]
+        squares = [numbers[:, :, :m, :m].permute(0, 2, 3, 1) for numbers, m in zip(bias, sides, strict=True)]
         number = lay_down(squares, pairs.pair_places)
         if len(x) > len(owner):  # nodes and virtual nodes, both ways, and virtual nodes themselves: one bias for all
             nodes, virtual = (
