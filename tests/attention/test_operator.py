@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from tuplet.attention import Rule, attend, strips
+from tuplet.attention import Rule, attend, bags, native, rows
 from tuplet.attention.torch_backend import attend as torch_attend
 from tuplet.graphs import read
 from tuplet.patterns import (
@@ -116,23 +116,44 @@ def test_operator_is_the_definition_and_its_gradients_are_right(case, rule):
     assert gradcheck(messages_and_masses, (q, k, v, table), atol=1e-6)
 
 
-@pytest.mark.parametrize("downward", [True, False])
-def test_strips_are_the_definition_and_their_gradients_are_right(downward, monkeypatch):
-    """Long graphs beside few virtual tokens have a way of their own; here every graph is long."""
-    monkeypatch.setattr(strips, "SHORTEST", 0)
-    graph = read(GRAPHS)
-    tokens, virtual = Tuples.all(graph, 2), Virtual.make(graph, 2)
-    sides = (tokens, virtual) if downward else (virtual, tokens)
-    layout, pairs = virtual_layout(*sides).planned(), virtual_pairs(*sides)
-    rule = Rule("softmax", "none", 0.5)
-    q, k, v, _ = inputs(pairs, 0, "softmax")
-    assert strips.find(layout, q, k, rule) == strips.Strips([n * n for n in graph.sizes], 2, downward)
-    found, expected = (attend(q, k, v, group, None, rule) for group in (layout, pairs))
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    assert gradcheck(lambda *tensors: attend(*tensors, layout, None, rule), (q, k, v), atol=1e-6)
-    low = attend(*(x.to(torch.bfloat16) for x in (q, k, v)), layout, None, rule)[0]
-    assert low.dtype == torch.bfloat16
-    torch.testing.assert_close(low.double(), expected[0], rtol=0.05, atol=0.05)
+def may_be_rows(layout):
+    return not isinstance(layout, structure.Lines) or (layout.relation is None and not layout.skip_self)
+
+
+@pytest.mark.skipif(native.load(torch.empty(0)) is None, reason="there is no C compiler here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "case, rule",
+    [
+        pytest.param(case, rule, id=f"{case[0]}-{rule.kernel}-{rule.relation}")
+        for case in CASES
+        for rule in RULES
+        if serves(case, rule) and may_be_rows(case[1]) and rule.kernel in native.KERNELS
+    ],
+)
+def test_compiled_rows_are_those_of_torch(case, rule, dtype, monkeypatch):
+    """With compiled functions and without: messages, log-sum-exps and all gradients."""
+    _, layout, pairs, types = case
+    given = [x.detach().to(dtype).requires_grad_() for x in inputs(pairs, types, rule.kernel, heads=4, width=7)]
+    assert bags.are_rows(layout, given[0], rule.kernel)
+    results = []
+    for wanted in ("1", "0"):
+        monkeypatch.setenv("TUPLET_NATIVE", wanted)
+        message, lse = rows.RowAttention.apply(*given, bags.Keyed.apart((layout,), pairs.keys), rule)
+        total = message.square().sum() + (torch.where(torch.isinf(lse), 0, lse).sin().sum() if rule.normalised else 0)
+        results.append([message, lse, *torch.autograd.grad(total, given, materialize_grads=True)])
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
+    torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
+
+
+def test_compiled_exponentials_are_exact_from_zero_to_where_they_vanish():
+    """Rows of two pairs with the scores 0 and x: the second weight is e^x / (1 + e^x)."""
+    x = torch.cat([-torch.logspace(-8, 2, 4001), torch.tensor([0.0, -86.9, -87.1, -200.0])])
+    q, k = x.view(-1, 1, 1), torch.tensor([0.0, 1.0]).view(2, 1, 1)
+    lists = structure.Rows(2 * torch.arange(len(x) + 1), torch.tensor([0, 1]).repeat(len(x)), torch.empty(0).long())
+    keyed = bags.Keyed.apart((lists,), 2)
+    weight = rows.RowAttention.apply(q, k, k, torch.zeros(1, 1), keyed, Rule("softmax", "none", 1.0))[0].flatten()
+    torch.testing.assert_close(weight.double(), x.double().sigmoid(), rtol=4e-7, atol=1e-37)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])

@@ -2,7 +2,8 @@
 
 Row t·h + j is head j of query t; its entries are the keys that this head of this query sees. Heads may belong to different
 groups of keys, so several structures are one matrix. ``dots`` multiplies vectors pair by pair, ``sums`` adds vectors up with
-weights. On a CPU they are a sampled matrix product and an embedding bag, and nothing of the size of the pairs times c exists.
+weights. On a CPU they are a sampled matrix product and an embedding bag or compiled functions, and nothing of the size of the pairs
+times c exists.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tuplet.attention.known import notes_on
+from tuplet.attention.native import Native, load
 from tuplet.graphs import repeat
 from tuplet.patterns.structure import Lines, Rows, Side, Structure, Walk
 
@@ -25,7 +27,9 @@ PAIRS_AT_ONCE = 1 << 18
 PAIRS_A_ROW = 4
 """How many pairs of a row are few: their indices take no more memory than a few vectors."""
 PAIRS_A_LINE = 512
-"""Tokens on the longer side of lines that are read as rows, at most."""
+"""Tokens on the longer side of lines that are read as rows, at most, where rows are not compiled."""
+PAIRS_COMPILED = 16
+"""How many pairs of a row are few where rows are compiled."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,10 @@ class Bags:
         column, kind = self.row.index_select(0, pair), self.kind.index_select(0, pair)
         return Bags(self.heads, offsets.to(row.dtype), row, column, kind, pair)
 
+    def compiled(self, x: Tensor, kernel: str = "softmax") -> Native | None:
+        """Compiled functions for such vectors, if there are any."""
+        return load(x, kernel) if self.offsets.dtype == torch.int32 else None
+
     def dots(self, queries: Tensor, keys: Tensor) -> Tensor:
         """(P,) products of a query's and a key's vector, (T1, h, c) and (T2, h, c), for each pair."""
         left, right = queries.flatten(0, 1), keys.flatten(0, 1)
@@ -68,8 +76,11 @@ class Bags:
         return values
 
     def sums(self, weights: Tensor, keys: Tensor) -> Tensor:
-        """(T1, h, c) sums of the keys' vectors (T2, h, c), weighted by (P,) numbers."""
+        """(T1, h, c) sums of the keys' vectors (T2, h, c), weighted by (P,) numbers as the pairs stood before ``transposed``."""
+        if (compiled := self.compiled(keys)) is not None:
+            return compiled.gather(self, weights, keys)
         table = keys.flatten(0, 1)
+        weights = weights if self.pair is None else weights.index_select(0, self.pair)
         out = torch.embedding_bag(table, self.column, self.offsets, False, 0, False, weights, True)[0]
         return out.view(-1, *keys.shape[1:])
 
@@ -142,12 +153,14 @@ def portions(keyed: Keyed, heads: int, queries: int) -> Iterator[Portion]:
     yield known[name]
 
 
-def are_rows(group: Structure) -> bool:
+def are_rows(group: Structure, q: Tensor, kernel: str) -> bool:
     """Whether pairs are better read as rows: lists of keys, and lines too narrow and short for matrix products to pay."""
     if not isinstance(group, Lines):
         return True
-    plain = group.relation is None and not group.skip_self
-    return plain and min(group.longest) <= PAIRS_A_ROW and max(group.longest) <= PAIRS_A_LINE
+    narrow, wide = min(group.longest), max(group.longest)
+    short = narrow <= PAIRS_A_ROW and wide <= PAIRS_A_LINE
+    compiled = narrow <= PAIRS_COMPILED and load(q, kernel) is not None
+    return group.relation is None and not group.skip_self and (short or compiled)
 
 
 @dataclass(frozen=True)
@@ -207,7 +220,7 @@ def _cut(reaches: list[_Reach], heads: int, keyed: Keyed) -> list[slice]:
     seen = [group for head in range(heads) for group in keyed.seen_by(head)]
     sums = torch.stack([reaches[group].count for group in seen]).sum(0).cumsum(0)
     total = int(sums[-1]) if tokens else 0
-    limit = max(PAIRS_AT_ONCE, PAIRS_A_ROW * tokens * heads)
+    limit = max(PAIRS_AT_ONCE, PAIRS_COMPILED * max(tokens, keyed.keys) * heads)
     if total <= limit:
         return [slice(0, tokens)]
     marks = torch.arange(1, total // limit + 1, device=sums.device) * limit

@@ -1,7 +1,8 @@
 """The ``torch`` backend for rows: every query has keys of its own, few of them.
 
-As for lines, scores live for one portion of the pairs and are computed again in the backward pass, from dot products that are kept
-where there are few. There the keys collect from the queries that see them, by the same pairs transposed: nothing is scattered.
+Pairs are worked on in portions. Weights, one number for each pair and head, are kept for the backward pass where there is a single
+portion, and otherwise found again. There the keys collect from the queries that see them, by the same pairs transposed: nothing is
+scattered. On a CPU the steps are compiled functions (``native.py``), elsewhere operators of torch.
 Shapes: R = T1·h rows, P pairs of a portion counted for each head, c head size.
 """
 
@@ -17,10 +18,46 @@ from tuplet.attention.bags import Bags, Keyed, portions
 from tuplet.attention.weights import Rule, narrow, wide
 
 
-def _scores(dot: Tensor, table: Tensor, bags: Bags, rule: Rule) -> tuple[Tensor, Tensor, Tensor | None]:
-    """(P,) scores before and after the relation, and the relation's number for each pair."""
-    entry = None if rule.relation == "none" else table.reshape(-1).index_select(0, bags.kind)
-    return *rule.score(dot, entry), entry
+def _weigh(q: Tensor, k: Tensor, table: Tensor, bags: Bags, rule: Rule) -> tuple[Tensor, Tensor]:
+    """(P,) weights, before a relation multiplies them, and (R,) log-sum-exps of the scores, -inf for a row without pairs."""
+    if (compiled := bags.compiled(q, rule.kernel)) is not None:
+        return compiled.weigh(bags, q, k, table, rule)
+    score = rule.score(bags.dots(q, k), _entries(table, bags, rule))[1]
+    if not rule.normalised:
+        return score.clamp_min(0), score.new_full((len(bags.offsets) - 1,), -torch.inf)
+    largest = bags.row_maxima(score)
+    weight = (score - largest.index_select(0, bags.row)).exp_()
+    total = bags.row_sums(weight)  # at least 1, or 0 where there is no pair
+    lse = largest.add_(total.log())
+    return weight.mul_(total.reciprocal_().index_select(0, bags.row)), lse
+
+
+def _grade(
+    grad_out: Tensor, v: Tensor, weight: Tensor, factor: Tensor | None, grad_lse: Tensor | None, bags: Bags, rule: Rule
+) -> tuple[Tensor, Tensor | None]:
+    """(P,) gradients of the scores and, where a ``factor`` multiplies the weights, of its products with them."""
+    if (compiled := bags.compiled(v, rule.kernel)) is not None:
+        return compiled.grade(bags, grad_out, v, weight, factor, grad_lse, rule)
+    grad_weight = bags.dots(grad_out, v)
+    inner = grad_weight if factor is None else grad_weight * factor
+    grad_product = None if factor is None else grad_weight
+    if not rule.normalised:
+        return inner * (weight > 0), grad_product
+    # the sum over keys of weight · gradient, and the gradient that flows through the log-sum-exp itself
+    shift = bags.row_sums(weight * inner)
+    if grad_lse is not None:
+        shift -= grad_lse
+    return (inner - shift.index_select(0, bags.row)).mul_(weight), grad_product
+
+
+def _entries(table: Tensor, bags: Bags, rule: Rule) -> Tensor | None:
+    """(P,) the relation's number for each pair."""
+    return None if rule.relation == "none" else table.view(-1).index_select(0, bags.kind)
+
+
+def _factors(table: Tensor, bags: Bags, rule: Rule) -> Tensor | None:
+    """(P,) what multiplies the weights after the softmax."""
+    return _entries(table, bags, rule) if rule.relation == "reweight" else None
 
 
 def forward(
@@ -28,28 +65,18 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """(T1, h, c) messages and (T1, h) log-sum-exps of the scores (-inf for a query without keys).
 
-    Besides (P,) dot products for the backward pass, where pairs are few enough to be a single portion.
+    Besides (P,) weights for the backward pass, where pairs are few enough to be a single portion.
     """
     dtype, heads = q.dtype, q.shape[1]
     q, k, v, table = _ready(q, k, v, table)
     messages, masses = [], []
     for portion in portions(keyed, heads, len(q)):
         bags = portion.bags
-        dot = bags.dots(q[portion.span], k)
-        _, weight, entry = _scores(dot, table, bags, rule)
-        if rule.normalised:
-            largest = bags.row_maxima(weight)
-            weight = (weight - largest.index_select(0, bags.row)).exp_()
-            total = bags.row_sums(weight)  # at least 1, or 0 where there is no pair
-            masses.append(largest.add_(total.log()))
-            weight *= total.reciprocal_().index_select(0, bags.row)
-        else:
-            weight = weight.clamp_min(0)
-            masses.append(weight.new_full((len(bags.offsets) - 1,), -torch.inf))
-        if entry is not None and rule.relation == "reweight":
-            weight *= entry
-        messages.append(bags.sums(weight, v))
-    return narrow(_joined(messages), dtype), _joined(masses).view(-1, heads), dot if len(messages) == 1 else None
+        weight, lse = _weigh(q[portion.span], k, table, bags, rule)
+        factor = _factors(table, bags, rule)
+        messages.append(bags.sums(weight if factor is None else weight * factor, v))
+        masses.append(lse)
+    return narrow(_joined(messages), dtype), _joined(masses).view(-1, heads), weight if len(messages) == 1 else None
 
 
 def backward(
@@ -59,12 +86,11 @@ def backward(
     k: Tensor,
     v: Tensor,
     table: Tensor,
-    lse: Tensor,
     keyed: Keyed,
     rule: Rule,
-    dots: Tensor | None = None,
+    kept: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and the relation table; ``dots`` as ``forward`` found them, or None."""
+    """Gradients of q, k, v and the relation table; ``kept`` are the weights that ``forward`` gave, or None."""
     dtype, heads = q.dtype, q.shape[1]
     grad_out, q, k, v, wide_table = _ready(grad_out, q, k, v, table)
     grad_table = torch.zeros_like(wide_table).view(-1)
@@ -72,30 +98,21 @@ def backward(
     grad_k = grad_v = None
     for portion in portions(keyed, heads, len(q)):
         span, bags, back = portion.span, portion.bags, portion.back
-        dot = bags.dots(q[span], k) if dots is None else dots
-        raw, score, entry = _scores(dot, wide_table, bags, rule)
-        grad_weight = bags.dots(grad_out[span], v)
-        reweight = entry if rule.relation == "reweight" else None
-        inner = grad_weight if reweight is None else grad_weight * reweight
-        if rule.normalised:
-            weight = (score - lse[span].reshape(-1).index_select(0, bags.row)).exp_()
-            # the sum over keys of weight · gradient, and the gradient that flows through the log-sum-exp itself
-            shift = bags.row_sums(weight * inner)
-            if grad_lse is not None:
-                shift -= grad_lse[span].reshape(-1)
-            grad_score = (inner - shift.index_select(0, bags.row)).mul_(weight)
-        else:
-            weight = score.clamp_min(0)
-            grad_score = inner * (score > 0)
+        weight = _weigh(q[span], k, wide_table, bags, rule)[0] if kept is None else kept
+        entry = _entries(wide_table, bags, rule)
+        factor = _factors(wide_table, bags, rule)
+        masses = None if grad_lse is None else grad_lse[span].reshape(-1).contiguous()
+        grad_score, grad_product = _grade(grad_out[span], v, weight, factor, masses, bags, rule)
+        dot = bags.dots(q[span], k) if rule.reads_dots else None
+        raw = None if dot is None else rule.score(dot, None)[0]
         grad_dot, grad_entry = rule.backward(grad_score, dot, raw, entry)
-        if reweight is not None:
-            grad_entry, weight = weight * grad_weight, weight * reweight
+        if factor is not None and grad_product is not None:
+            grad_entry, weight = weight * grad_product, weight * factor
         if grad_entry is not None:
             grad_table.index_add_(0, bags.kind, grad_entry)
         grads_q.append(bags.sums(grad_dot, k))
-        assert back.pair is not None
-        grad_k = _added(grad_k, back.sums(grad_dot.index_select(0, back.pair), q[span]))
-        grad_v = _added(grad_v, back.sums(weight.index_select(0, back.pair), grad_out[span]))
+        grad_k = _added(grad_k, back.sums(grad_dot, q[span]))
+        grad_v = _added(grad_v, back.sums(weight, grad_out[span]))
     assert grad_k is not None
     assert grad_v is not None
     grad_q, grad_k, grad_v = (narrow(x, dtype) for x in (_joined(grads_q), grad_k, grad_v))
@@ -110,8 +127,8 @@ class RowAttention(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, keyed: Keyed, rule: Rule
     ) -> tuple[Tensor, Tensor]:
         with torch.autocast(q.device.type, enabled=False):
-            out, lse, dots = forward(q, k, v, table, keyed, rule)
-        ctx.save_for_backward(q, k, v, table, lse, dots)
+            out, lse, kept = forward(q, k, v, table, keyed, rule)
+        ctx.save_for_backward(q, k, v, table, kept)
         ctx.settings = keyed, rule
         ctx.set_materialize_grads(False)
         return out, lse
@@ -119,11 +136,11 @@ class RowAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> Any:
-        q, k, v, table, lse, dots = ctx.saved_tensors
+        q, k, v, table, kept = ctx.saved_tensors
         keyed, rule = ctx.settings
         grad_out = q.new_zeros(*q.shape[:2], v.shape[2]) if grad_out is None else grad_out
         with torch.autocast(q.device.type, enabled=False):
-            grads = backward(grad_out, grad_lse, q, k, v, table, lse, keyed, rule, dots)
+            grads = backward(grad_out, grad_lse, q, k, v, table, keyed, rule, kept)
         return *grads, None, None
 
 

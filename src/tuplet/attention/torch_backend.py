@@ -1,6 +1,6 @@
 """The ``torch`` backend: which way of computing suits a structure.
 
-Any structure is one operator, opaque to ``torch.compile``, with a backward pass of its own. Run eagerly, rows and strips are
+Any structure is one operator, opaque to ``torch.compile``, with a backward pass of its own. Run eagerly, rows are
 functions instead that keep a little for it, and rows of several groups are one.
 """
 
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from tuplet.attention import lines, rows
 from tuplet.attention.bags import Keyed, are_rows
-from tuplet.attention.strips import StripAttention, find
 from tuplet.attention.weights import Rule, wide
 from tuplet.patterns import Lines, Structure, unpack
 
@@ -57,7 +56,7 @@ def _attend_backward(
     with torch.autocast(q.device.type, enabled=False):
         if isinstance(structure, Lines):
             return lines.backward(grad_out, grad_lse, q, k, v, table, out, lse, structure, rule)
-        return rows.backward(grad_out, grad_lse, q, k, v, table, lse, Keyed.apart((structure,), len(k)), rule)
+        return rows.backward(grad_out, grad_lse, q, k, v, table, Keyed.apart((structure,), len(k)), rule)
 
 
 @_attend_backward.register_fake
@@ -85,19 +84,15 @@ _attend.register_autograd(_backward, setup_context=_setup)
 
 def attend(q: Tensor, k: Tensor, v: Tensor, structure: Structure, table: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
     """Messages (T1, h, c) and log-sum-exps (T1, h) of one group of keys."""
-    if not torch.compiler.is_compiling():
-        strips = find(structure, q, k, rule)
-        if strips is not None:
-            return StripAttention.apply(q, k, v, strips, rule)
-        if are_rows(structure):
-            return rows.RowAttention.apply(q, k, v, table, Keyed.apart((structure,), len(k)), rule)
+    if not torch.compiler.is_compiling() and are_rows(structure, q, rule.kernel):
+        return rows.RowAttention.apply(q, k, v, table, Keyed.apart((structure,), len(k)), rule)
     tensors, integers = structure.pack()
     return _attend(q, k, v, table, tensors, integers, rule.kernel, rule.relation, rule.scale)
 
 
 def attend_apart(q: Tensor, k: Tensor, v: Tensor, structures: Structures, table: Tensor, rule: Rule) -> Tensor | None:
     """Messages (T1, h, c) of heads that are dealt round-robin to several groups; None where they are no rows."""
-    if torch.compiler.is_compiling() or not all(map(are_rows, structures)):
+    if torch.compiler.is_compiling() or not all(are_rows(group, q, rule.kernel) for group in structures):
         return None
     keyed = Keyed.apart(structures, len(k))
     return rows.RowAttention.apply(q, k, v, table, keyed, rule)[0]
@@ -107,7 +102,7 @@ def attend_joined(
     q: Tensor, keys: Tensors, values: Tensors, structures: Structures, tables: Tensors, rule: Rule
 ) -> Tensor | None:
     """Messages (T1, h, c) of one softmax over the union of several groups, each with keys of its own; None where they are no rows."""
-    if torch.compiler.is_compiling() or not all(map(are_rows, structures)):
+    if torch.compiler.is_compiling() or not all(are_rows(group, q, rule.kernel) for group in structures):
         return None
     keyed = Keyed.joined(structures, [len(k) for k in keys], [len(table) for table in tables])
     k, v, table = map(torch.cat, (keys, values, tables))

@@ -33,16 +33,6 @@ STALE = 24 * 3600.0
 """Seconds after which leavings of a writer on another machine are taken for dead."""
 
 
-def default_root() -> Path:
-    """Where fetched and prepared data go: ``$TUPLET_CACHE``, else ``$XDG_CACHE_HOME/tuplet``, else ``~/.cache/tuplet``."""
-    named = os.environ.get("TUPLET_CACHE")
-    return (
-        Path(named).expanduser()
-        if named
-        else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tuplet"
-    )
-
-
 class Cache:
     """One entry.
 

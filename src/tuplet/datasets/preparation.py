@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from tuplet.datasets.cache import Cache, default_root
+from tuplet._cache import default_root
+from tuplet.datasets.cache import Cache
 from tuplet.datasets.packed import PackedGraphs, WithFields
 from tuplet.datasets.parallel import Arrays, in_parts
 from tuplet.datasets.task import Task
@@ -55,7 +56,7 @@ def prepare(
         complex_dim: largest dimension of the clique complex to store, for simplicial models: their k2 + 1. Graphs that bring a
             complex of their own keep it.
         tuples: ``ConnectedTuples(k)`` or ``RandomTuples(k, budget)``, for models on sampled tuples.
-        root: where to keep it; ``cache.default_root()`` by default.
+        root: where to keep it; ``default_root()`` by default.
         processes: how many to work with; by default one for each core if there are many graphs.
         progress: is told graphs done and graphs in all.
         force_reload: compute anew what is there already.

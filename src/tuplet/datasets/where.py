@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuplet.datasets.cache import default_root
+from tuplet._cache import default_root
 from tuplet.datasets.fetch import Remote, fetch
 from tuplet.datasets.local import find, folder_of
 from tuplet.errors import InputError

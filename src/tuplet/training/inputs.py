@@ -53,7 +53,7 @@ def ready(task: Task, model: nn.Module, show: bool = False, root: str | Path | N
         task: its graphs are not altered.
         model: whose config says what it reads.
         show: print how far the preparation is.
-        root: where prepared data are kept; ``tuplet.datasets.cache.default_root()`` if None.
+        root: where prepared data are kept; the folder ``$TUPLET_CACHE`` or ``~/.cache/tuplet`` if None.
     """
     wanted = _wanted(model, task)
     if not wanted:
