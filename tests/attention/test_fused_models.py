@@ -79,6 +79,16 @@ def test_models_equal_the_reference(name, softmax, training):
         assert error(found[part], value) <= allowed, f"{part}: {error(found[part], value):.2e}, allowed {allowed:.2e}"
 
 
+@pytest.mark.parametrize("name", ["A2^LN+VT", "A1,2^Ngbh", "AS0:1^SN+VS"])
+def test_layers_that_are_computed_again_change_nothing(name):
+    kept, again = (build(name, recompute=recompute).train() for recompute in (False, True))
+    expected = results(kept, GRAPHS)
+    for part, value in results(again, GRAPHS).items():
+        torch.testing.assert_close(value, expected[part], rtol=0, atol=0, msg=part)
+    for (part, value), other in zip(kept.named_buffers(), again.buffers(), strict=True):
+        torch.testing.assert_close(value, other, rtol=0, atol=0, msg=part)
+
+
 def test_an_explicit_triton_without_a_gpu_says_so(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(BackendError, match="needs a GPU"):

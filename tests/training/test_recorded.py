@@ -19,31 +19,43 @@ def trained(name, monkeypatch, record, make=sizes, **options):
     chosen = TrainOptions(model=name, model_options=settings, epochs=3, batch_size=8, lr=1e-3, **options)
     torch.manual_seed(0)
     model = make_model(task, chosen)
-    history = loop.fit(model, ready(task, model), chosen)
-    return history, {key: value.cpu() for key, value in model.state_dict().items() if "num_batches" not in key}
+    begun = state(model)
+    return loop.fit(model, ready(task, model), chosen), state(model), begun
+
+
+def state(model):
+    return {key: value.cpu().clone() for key, value in model.state_dict().items() if "num_batches" not in key}
 
 
 @pytest.mark.parametrize(
     ("name", "make"), [*((name, sizes) for name in MODELS), *((name, links) for name in ("A2^LN+VT", "A1", "AS0:1^SN"))]
 )
 def test_recorded_steps_are_those_of_the_plain_loop(name, make, monkeypatch):
-    found, weights = trained(name, monkeypatch, True, make)
-    expected, others = trained(name, monkeypatch, False, make)
+    found, weights, begun = trained(name, monkeypatch, True, make)
+    expected, others, _ = trained(name, monkeypatch, False, make)
     torch.testing.assert_close(found.train_loss, expected.train_loss, rtol=2e-3, atol=1e-5)
-    torch.testing.assert_close(found.val_metric, expected.val_metric, rtol=2e-3, atol=1e-5)
-    for key, value in weights.items():
-        torch.testing.assert_close(value, others[key], rtol=1e-2, atol=2e-3)
+    # not the metric, which is an area under a curve for links: one pair more or less in order is a step of it
+    torch.testing.assert_close(found.val_loss, expected.val_loss, rtol=2e-3, atol=1e-5)
+    running = {key for key in weights if "running" in key}
+    for key in running:
+        torch.testing.assert_close(weights[key], others[key], rtol=1e-2, atol=2e-3)
+    # weights not number by number: where a gradient is all but zero, Adam makes a step of its rounding
+    apart, moved = (
+        torch.cat([(weights[key] - than[key]).flatten() for key in weights.keys() - running]).norm()
+        for than in (others, begun)
+    )
+    assert apart <= 0.02 * moved
 
 
 def test_recorded_runs_repeat_bit_by_bit(monkeypatch):
-    first, weights = trained("A2^LN+VT", monkeypatch, True)
-    second, others = trained("A2^LN+VT", monkeypatch, True)
+    first, weights, _ = trained("A2^LN+VT", monkeypatch, True)
+    second, others, _ = trained("A2^LN+VT", monkeypatch, True)
     assert first.train_loss == second.train_loss
     assert all(torch.equal(value, others[key]) for key, value in weights.items())
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_other_precisions_learn_too(precision, monkeypatch):
-    history, _ = trained("A2^LN+VT", monkeypatch, True, precision=precision)
-    expected, _ = trained("A2^LN+VT", monkeypatch, True)
+    history, *_ = trained("A2^LN+VT", monkeypatch, True, precision=precision)
+    expected, *_ = trained("A2^LN+VT", monkeypatch, True)
     torch.testing.assert_close(history.train_loss, expected.train_loss, rtol=0.05, atol=0.05)

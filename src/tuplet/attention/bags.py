@@ -2,8 +2,7 @@
 
 Row t·h + j is head j of query t; its entries are the keys that this head of this query sees. Heads may belong to different
 groups of keys, so several structures are one matrix. ``dots`` multiplies vectors pair by pair, ``sums`` adds vectors up with
-weights. On a CPU they are a sampled matrix product and an embedding bag or compiled functions, and nothing of the size of the pairs
-times c exists.
+weights. On a CPU they are a sampled matrix product and an embedding bag, and nothing of the size of the pairs times c exists.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ class Bags:
         column, kind = self.row.index_select(0, pair), self.kind.index_select(0, pair)
         return Bags(self.heads, offsets.to(row.dtype), row, column, kind, pair)
 
-    def compiled(self, x: Tensor, kernel: str = "softmax") -> Native | None:
-        """Compiled functions for such vectors, if there are any."""
+    def compiled(self, x: Tensor, kernel: str) -> Native | None:
+        """Compiled functions for such vectors and this kernel, if there are any."""
         return load(x, kernel) if self.offsets.dtype == torch.int32 else None
 
     def dots(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -76,11 +75,8 @@ class Bags:
         return values
 
     def sums(self, weights: Tensor, keys: Tensor) -> Tensor:
-        """(T1, h, c) sums of the keys' vectors (T2, h, c), weighted by (P,) numbers as the pairs stood before ``transposed``."""
-        if (compiled := self.compiled(keys)) is not None:
-            return compiled.gather(self, weights, keys)
+        """(T1, h, c) sums of the keys' vectors (T2, h, c), weighted by (P,) numbers."""
         table = keys.flatten(0, 1)
-        weights = weights if self.pair is None else weights.index_select(0, self.pair)
         out = torch.embedding_bag(table, self.column, self.offsets, False, 0, False, weights, True)[0]
         return out.view(-1, *keys.shape[1:])
 

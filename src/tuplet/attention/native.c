@@ -1,32 +1,37 @@
 /* Attention over pairs in compressed sparse rows on a CPU: compiled, called and explained by native.py, for REAL = float and REAL = double.
  *
- * Row r has the pairs offsets[r] .. offsets[r + 1], and pair p is with the vector column[p]. A vector is `size` numbers, one after another.
- * A row belongs to one thread, so that two runs give the same bits.
+ * Row r has the pairs offsets[r] .. offsets[r + 1]; pair p is with key column[p] and, where there is a relation, has the number
+ * table[kind[p]]. A vector is `size` numbers, one after another. A row belongs to one thread, so that two runs give the same bits.
  */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { SOFTMAX, RELU };     /* kernel */
-enum { NONE, BIAS, SCALE }; /* relation */
-enum { ROWS = 64 };         /* that a thread works on at once */
+enum { SOFTMAX, RELU };               /* kernel */
+enum { NONE, BIAS, SCALE, REWEIGHT }; /* relation */
+enum { ROWS = 64 };                   /* that a thread works on at once */
 
 typedef REAL real;
 typedef real four __attribute__((vector_size(4 * sizeof(real)), aligned(sizeof(real)), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Call for the rows first .. last of all. Usual sizes are constants, so that the compiler keeps vectors in registers. */
-#define IN_PORTIONS(call) \
+/* Run a statement for the rows first .. last of all. Usual sizes are constants in it, so that the compiler keeps vectors in registers. */
+#define IN_PORTIONS(statement) \
     _Pragma("omp parallel for schedule(dynamic) num_threads(threads)") \
     for (int64_t first = 0; first < rows; first += ROWS) { \
-        int64_t last = first + ROWS < rows ? first + ROWS : rows; \
-        switch (size) { \
-            case 4: call(4); break; \
-            case 8: call(8); break; \
-            case 16: call(16); break; \
-            case 32: call(32); break; \
-            default: call(size); \
+        const int64_t last = first + ROWS < rows ? first + ROWS : rows; \
+        if (size == 8) { \
+            enum { size = 8 }; \
+            statement; \
+        } else if (size == 16) { \
+            enum { size = 16 }; \
+            statement; \
+        } else if (size == 32) { \
+            enum { size = 32 }; \
+            statement; \
+        } else { \
+            statement; \
         } \
     }
 
@@ -58,32 +63,33 @@ INLINE real power(real x) {
     return x < -87 ? 0 : p * factor;
 }
 
-INLINE real score(real product, int relation, real entry, real scale) {
-    real raw = product * scale;
-    return relation == BIAS ? raw + entry : relation == SCALE ? raw * entry : raw;
+INLINE real number(const real *table, const int32_t *kind, int32_t p, int relation) {
+    return relation == NONE ? 1 : table[kind[p]];
 }
 
-INLINE void weigh_rows(
+/* Weights of the pairs, before a relation multiplies them, and the log-sum-exp of the scores of every row. */
+INLINE void weigh(
     int64_t first, int64_t last, const int32_t *offsets, const int32_t *column, const int32_t *kind, const real *q,
     const real *k, const real *table, int kernel, int relation, real scale, real *weight, real *lse, int size
 ) {
     for (int64_t r = first; r < last; r++) {
         real most = -INFINITY;
         for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) {
-            real product = dot(q + r * size, k + (int64_t)column[p] * size, size);
-            real found = score(product, relation, relation == NONE ? 0 : table[kind[p]], scale);
-            weight[p] = found;
-            most = found > most ? found : most;
+            real score = dot(q + r * size, k + (int64_t)column[p] * size, size) * scale;
+            real entry = number(table, kind, p, relation);
+            score = relation == BIAS ? score + entry : relation == SCALE ? score * entry : score;
+            weight[p] = score;
+            most = score > most ? score : most;
         }
         lse[r] = kernel == RELU ? -INFINITY : most;
         if (kernel == SOFTMAX)
             for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) weight[p] -= most;
     }
+    const int32_t end = offsets[last];
     if (kernel == RELU) {
-        for (int32_t p = offsets[first]; p < offsets[last]; p++) weight[p] = weight[p] > 0 ? weight[p] : 0;
+        for (int32_t p = offsets[first]; p < end; p++) weight[p] = weight[p] > 0 ? weight[p] : 0;
         return;
     }
-    int32_t end = offsets[last];
 #pragma omp simd
     for (int32_t p = offsets[first]; p < end; p++) weight[p] = power(weight[p]);
     for (int64_t r = first; r < last; r++) {
@@ -95,19 +101,9 @@ INLINE void weigh_rows(
     }
 }
 
-/* Weights (P,) of the pairs and log-sum-exps (R,) of the scores of every row. */
-void weigh(
-    int threads, int64_t rows, const int32_t *offsets, const int32_t *column, const int32_t *kind, const real *q,
-    const real *k, const real *table, int kernel, int relation, double scale, real *weight, real *lse, int size
-) {
-#define CALL(n) \
-    weigh_rows(first, last, offsets, column, kind, q, k, table, kernel, relation, scale, weight, lse, n)
-    IN_PORTIONS(CALL)
-#undef CALL
-}
-
-INLINE void gather_rows(
-    int64_t first, int64_t last, const int32_t *offsets, const int32_t *column, const int32_t *pair, const real *weight,
+/* Sums of vectors with the factors of a row's pairs: factor[p], or factor[pair[p]] where there is such a list. */
+INLINE void sum_up(
+    int64_t first, int64_t last, const int32_t *offsets, const int32_t *column, const int32_t *pair, const real *factor,
     const real *vectors, real *out, int size
 ) {
     for (int64_t r = first; r < last; r++) {
@@ -115,50 +111,81 @@ INLINE void gather_rows(
         for (int i = 0; i < size; i++) sum[i] = 0;
         for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) {
             const real *from = vectors + (int64_t)column[p] * size;
-            real factor = weight[pair ? pair[p] : p];
+            real times = factor[pair ? pair[p] : p];
 #pragma omp simd
-            for (int i = 0; i < size; i++) sum[i] += factor * from[i];
+            for (int i = 0; i < size; i++) sum[i] += times * from[i];
         }
         memcpy(out + r * size, sum, size * sizeof(real));
     }
 }
 
-/* (R, size) sums of vectors with the weights of a row's pairs, which are those of pair[p] where there is such a list. */
-void gather(
-    int threads, int64_t rows, const int32_t *offsets, const int32_t *column, const int32_t *pair, const real *weight,
-    const real *vectors, real *out, int size
-) {
-#define CALL(n) gather_rows(first, last, offsets, column, pair, weight, vectors, out, n)
-    IN_PORTIONS(CALL)
-#undef CALL
-}
-
-INLINE void grade_rows(
-    int64_t first, int64_t last, const int32_t *offsets, const int32_t *column, const real *grad, const real *v,
-    const real *weight, const real *factor, const real *grad_lse, int kernel, real *grad_weight, real *grad_score,
-    int size
+/* Gradients of the dot products, and of the relation's numbers where there is a relation. */
+INLINE void grade(
+    int64_t first, int64_t last, const int32_t *offsets, const int32_t *column, const int32_t *kind, const real *grad,
+    const real *grad_lse, const real *q, const real *k, const real *v, const real *table, const real *weight, int kernel,
+    int relation, real scale, real *grad_dot, real *grad_entry, int size, int wide
 ) {
     for (int64_t r = first; r < last; r++) {
         real shift = grad_lse ? -grad_lse[r] : 0;
         for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) {
-            real found = dot(grad + r * size, v + (int64_t)column[p] * size, size);
-            if (grad_weight) grad_weight[p] = found;
-            grad_score[p] = factor ? found * factor[p] : found;
-            shift += weight[p] * grad_score[p];
+            real found = dot(grad + r * wide, v + (int64_t)column[p] * wide, wide);
+            if (relation == REWEIGHT) {
+                grad_entry[p] = found * weight[p];
+                found *= table[kind[p]];
+            }
+            grad_dot[p] = found;
+            shift += weight[p] * found;
         }
-        for (int32_t p = offsets[r]; p < offsets[r + 1]; p++)
-            grad_score[p] = kernel == RELU ? (weight[p] > 0 ? grad_score[p] : 0) : (grad_score[p] - shift) * weight[p];
+        for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) {
+            real found = kernel == RELU ? (weight[p] > 0 ? grad_dot[p] : 0) : (grad_dot[p] - shift) * weight[p];
+            if (relation == BIAS) grad_entry[p] = found;
+            found *= scale;
+            if (relation == SCALE) {
+                grad_entry[p] = found * dot(q + r * size, k + (int64_t)column[p] * size, size);
+                found *= table[kind[p]];
+            }
+            grad_dot[p] = found;
+        }
     }
 }
 
-/* (P,) gradients of the scores and, where asked for, of the weights; `factor` is what multiplies weights after the softmax. */
-void grade(
-    int threads, int64_t rows, const int32_t *offsets, const int32_t *column, const real *grad, const real *v,
-    const real *weight, const real *factor, const real *grad_lse, int kernel, real *grad_weight, real *grad_score,
-    int size
+/* Messages (R, wide) and log-sum-exps (R,); weights (P,), and what multiplies values (P,), which differs where a relation reweights. */
+void attend(
+    int threads, int64_t rows, int size, int wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
+    const real *q, const real *k, const real *v, const real *table, int kernel, int relation, double scale, real *weight,
+    real *factor, real *lse, real *out
 ) {
-#define CALL(n) \
-    grade_rows(first, last, offsets, column, grad, v, weight, factor, grad_lse, kernel, grad_weight, grad_score, n)
-    IN_PORTIONS(CALL)
-#undef CALL
+    IN_PORTIONS(
+        weigh(first, last, offsets, column, kind, q, k, table, kernel, relation, scale, weight, lse, size);
+        if (relation == REWEIGHT)
+            for (int32_t p = offsets[first]; p < offsets[last]; p++) factor[p] = weight[p] * table[kind[p]];
+        if (wide == size) sum_up(first, last, offsets, column, 0, factor, v, out, size);
+        else sum_up(first, last, offsets, column, 0, factor, v, out, wide);
+    )
+}
+
+/* Gradients of queries (R, size), of dot products (P,) and of the relation's numbers (P,). */
+void attend_backward(
+    int threads, int64_t rows, int size, int wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
+    const real *grad, const real *grad_lse, const real *q, const real *k, const real *v, const real *table,
+    const real *weight, int kernel, int relation, double scale, real *grad_dot, real *grad_entry, real *grad_q
+) {
+#define GRADE(wide) \
+    grade( \
+        first, last, offsets, column, kind, grad, grad_lse, q, k, v, table, weight, kernel, relation, scale, grad_dot, \
+        grad_entry, size, wide \
+    )
+    IN_PORTIONS(
+        if (wide == size) GRADE(size);
+        else GRADE(wide);
+        sum_up(first, last, offsets, column, 0, grad_dot, k, grad_q, size);
+    )
+}
+
+/* (R, size) sums of vectors with the factors of the pairs that `pair` lists. */
+void gather(
+    int threads, int64_t rows, int size, const int32_t *offsets, const int32_t *column, const int32_t *pair,
+    const real *factor, const real *vectors, real *out
+) {
+    IN_PORTIONS(sum_up(first, last, offsets, column, pair, factor, vectors, out, size);)
 }

@@ -1,9 +1,8 @@
-"""Rows on a CPU, compiled: what a softmax over the pairs of a row is made of, from native.c.
+"""Rows on a CPU, compiled: attention over the pairs of every row, forward and backward, from native.c.
 
-The torch operators that do the same (``bags.py``, ``rows.py``) pass over all pairs a dozen times and start as many threads. Here it
-is three functions: weights and log-sum-exps, weighted sums of vectors, and the gradients of scores. They are compiled once by the
-machine's C compiler, when they are first wanted, and share torch's threads. Where there is no compiler, or ``TUPLET_NATIVE=0`` is
-set, ``load`` gives None and the torch operators serve.
+The torch operators that do the same (``rows.py``) pass over all pairs a dozen times and start threads as often. Here a forward pass is
+one function, a backward pass three. They are compiled once by the machine's C compiler, when they are first wanted, and share
+torch's threads. Where there is no compiler, or ``TUPLET_NATIVE=0`` is set, ``load`` gives None and the torch operators serve.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,63 +28,59 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).with_name("native.c")
 REALS = {torch.float32: "float", torch.float64: "double"}
-KERNELS = {"softmax": 0, "relu": 1}
-RELATIONS = {"none": 0, "bias": 1, "scale": 2, "reweight": 0}
-"""As native.c counts them; what multiplies weights is no part of a score."""
+KERNELS = ("softmax", "relu")
+RELATIONS = ("none", "bias", "scale", "reweight")
+"""As native.c counts them."""
 FLAGS = ["-O2", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
 ARCHITECTURES = {"AVX512": "-march=x86-64-v4", "AVX2": "-march=x86-64-v3"}
 
 
 class Native:
-    """The compiled functions for one type of numbers; tensors are contiguous and integers are int32."""
+    """The compiled functions for one type of numbers; tensors are contiguous, and bags have 32-bit integers."""
 
     def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        integer, real = ctypes.c_int, ctypes.c_double
-        self._weigh, self._gather, self._grade = library.weigh, library.gather, library.grade
-        common = [integer, ctypes.c_int64]
-        self._weigh.argtypes = [
-            *common,
-            *[ctypes.c_void_p] * 6,
-            integer,
-            integer,
-            real,
-            *[ctypes.c_void_p] * 2,
-            integer,
-        ]
-        self._gather.argtypes = [*common, *[ctypes.c_void_p] * 6, integer]
-        self._grade.argtypes = [*common, *[ctypes.c_void_p] * 7, integer, *[ctypes.c_void_p] * 2, integer]
-        for function in (self._weigh, self._gather, self._grade):
-            function.restype = None
+        self.library = ctypes.CDLL(str(path))
+        integer, at = ctypes.c_int, ctypes.c_void_p
+        work: list[Any] = [integer, ctypes.c_int64, integer]
+        rule: list[Any] = [integer, integer, ctypes.c_double]
+        self.library.attend.argtypes = [*work, integer, *[at] * 7, *rule, *[at] * 4]
+        self.library.attend_backward.argtypes = [*work, integer, *[at] * 10, *rule, *[at] * 3]
+        self.library.gather.argtypes = [*work, *[at] * 6]
 
-    def weigh(self, bags: Bags, q: Tensor, k: Tensor, table: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-        """(P,) weights, before what multiplies them, and (R,) log-sum-exps of the scores."""
-        weight, lse = q.new_empty(len(bags.column)), q.new_empty(len(bags.offsets) - 1)
-        pointers = _at(bags.offsets, bags.column, bags.kind, q, k, table)
-        kinds = KERNELS[rule.kernel], RELATIONS[rule.relation]
-        self._weigh(*_work(bags), *pointers, *kinds, rule.scale, *_at(weight, lse), q.shape[-1])
-        return weight, lse
+    def forward(
+        self, bags: Bags, q: Tensor, k: Tensor, v: Tensor, table: Tensor, rule: Rule
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(T1, h, c') messages, (R,) log-sum-exps and (P,) weights, before a relation multiplies them."""
+        out, lse = v.new_empty(len(q), *v.shape[1:]), q.new_empty(len(bags.offsets) - 1)
+        weight = q.new_empty(len(bags.column))
+        factor = torch.empty_like(weight) if rule.relation == "reweight" else weight
+        given = _at(bags.offsets, bags.column, bags.kind, q, k, v, table)
+        self.library.attend(*_work(bags, q), v.shape[-1], *given, *_numbers(rule), *_at(weight, factor, lse, out))
+        return out, lse, weight
 
-    def gather(self, bags: Bags, weight: Tensor, vectors: Tensor) -> Tensor:
-        """(T1, h, c) sums of (T2, h, c) vectors with the weights of a row's pairs."""
+    def backward(
+        self, bags: Bags, back: Bags, grad: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
+        table: Tensor, weight: Tensor, rule: Rule,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
+        """Gradients of q, k and v, and (P,) those of the relation's numbers; ``back`` are the bags transposed."""
+        grad_q, grad_dot = torch.empty_like(q), torch.empty_like(weight)
+        grad_entry = None if rule.relation == "none" else torch.empty_like(weight)
+        given = _at(bags.offsets, bags.column, bags.kind, grad, grad_lse, q, k, v, table, weight)
+        found = _at(grad_dot, grad_entry, grad_q)
+        self.library.attend_backward(*_work(bags, q), v.shape[-1], *given, *_numbers(rule), *found)
+        if rule.relation == "reweight":
+            weight = weight * table.view(-1).index_select(0, bags.kind)
+        return grad_q, self._gather(back, grad_dot, q), self._gather(back, weight, grad), grad_entry
+
+    def _gather(self, back: Bags, factor: Tensor, vectors: Tensor) -> Tensor:
+        """(T2, h, c) sums of (T1, h, c) vectors over the pairs of transposed bags; no view, so that autograd adds to it in place."""
         _, heads, size = vectors.shape
-        out = vectors.new_empty((len(bags.offsets) - 1) // heads, heads, size)  # no view: autograd adds to it in place
-        self._gather(*_work(bags), *_at(bags.offsets, bags.column, bags.pair, weight, vectors, out), size)
+        out = vectors.new_empty((len(back.offsets) - 1) // heads, heads, size)
+        self.library.gather(*_work(back, vectors), *_at(back.offsets, back.column, back.pair, factor, vectors, out))
         return out
 
-    def grade(
-        self, bags: Bags, grad: Tensor, v: Tensor, weight: Tensor, factor: Tensor | None, grad_lse: Tensor | None,
-        rule: Rule,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """(P,) gradients of the scores and, where there is a ``factor`` of the weights, that of their product with it."""
-        grad_score = torch.empty_like(weight)
-        grad_weight = None if factor is None else torch.empty_like(weight)
-        pointers = _at(bags.offsets, bags.column, grad, v, weight, factor, grad_lse)
-        self._grade(*_work(bags), *pointers, KERNELS[rule.kernel], *_at(grad_weight, grad_score), v.shape[-1])
-        return grad_score, grad_weight
 
-
-def load(x: Tensor, kernel: str = "softmax") -> Native | None:
+def load(x: Tensor, kernel: str) -> Native | None:
     """The functions for such tensors and this kernel, if there are any."""
     if (
         x.device.type != "cpu"
@@ -119,9 +114,13 @@ def _load(real: str) -> Native | None:
         return None
 
 
-def _work(bags: Bags) -> tuple[int, int]:
-    """Threads and rows."""
-    return torch.get_num_threads(), len(bags.offsets) - 1
+def _work(bags: Bags, x: Tensor) -> tuple[int, int, int]:
+    """Threads, rows, and the size of vectors."""
+    return torch.get_num_threads(), len(bags.offsets) - 1, x.shape[-1]
+
+
+def _numbers(rule: Rule) -> tuple[int, int, float]:
+    return KERNELS.index(rule.kernel), RELATIONS.index(rule.relation), rule.scale
 
 
 def _at(*tensors: Tensor | None) -> list[int | None]:

@@ -18,48 +18,6 @@ from tuplet.attention.bags import Bags, Keyed, portions
 from tuplet.attention.weights import Rule, narrow, wide
 
 
-def _weigh(q: Tensor, k: Tensor, table: Tensor, bags: Bags, rule: Rule) -> tuple[Tensor, Tensor]:
-    """(P,) weights, before a relation multiplies them, and (R,) log-sum-exps of the scores, -inf for a row without pairs."""
-    if (compiled := bags.compiled(q, rule.kernel)) is not None:
-        return compiled.weigh(bags, q, k, table, rule)
-    score = rule.score(bags.dots(q, k), _entries(table, bags, rule))[1]
-    if not rule.normalised:
-        return score.clamp_min(0), score.new_full((len(bags.offsets) - 1,), -torch.inf)
-    largest = bags.row_maxima(score)
-    weight = (score - largest.index_select(0, bags.row)).exp_()
-    total = bags.row_sums(weight)  # at least 1, or 0 where there is no pair
-    lse = largest.add_(total.log())
-    return weight.mul_(total.reciprocal_().index_select(0, bags.row)), lse
-
-
-def _grade(
-    grad_out: Tensor, v: Tensor, weight: Tensor, factor: Tensor | None, grad_lse: Tensor | None, bags: Bags, rule: Rule
-) -> tuple[Tensor, Tensor | None]:
-    """(P,) gradients of the scores and, where a ``factor`` multiplies the weights, of its products with them."""
-    if (compiled := bags.compiled(v, rule.kernel)) is not None:
-        return compiled.grade(bags, grad_out, v, weight, factor, grad_lse, rule)
-    grad_weight = bags.dots(grad_out, v)
-    inner = grad_weight if factor is None else grad_weight * factor
-    grad_product = None if factor is None else grad_weight
-    if not rule.normalised:
-        return inner * (weight > 0), grad_product
-    # the sum over keys of weight · gradient, and the gradient that flows through the log-sum-exp itself
-    shift = bags.row_sums(weight * inner)
-    if grad_lse is not None:
-        shift -= grad_lse
-    return (inner - shift.index_select(0, bags.row)).mul_(weight), grad_product
-
-
-def _entries(table: Tensor, bags: Bags, rule: Rule) -> Tensor | None:
-    """(P,) the relation's number for each pair."""
-    return None if rule.relation == "none" else table.view(-1).index_select(0, bags.kind)
-
-
-def _factors(table: Tensor, bags: Bags, rule: Rule) -> Tensor | None:
-    """(P,) what multiplies the weights after the softmax."""
-    return _entries(table, bags, rule) if rule.relation == "reweight" else None
-
-
 def forward(
     q: Tensor, k: Tensor, v: Tensor, table: Tensor, keyed: Keyed, rule: Rule
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -71,12 +29,28 @@ def forward(
     q, k, v, table = _ready(q, k, v, table)
     messages, masses = [], []
     for portion in portions(keyed, heads, len(q)):
-        bags = portion.bags
-        weight, lse = _weigh(q[portion.span], k, table, bags, rule)
-        factor = _factors(table, bags, rule)
-        messages.append(bags.sums(weight if factor is None else weight * factor, v))
+        message, lse, weight = _attend(q[portion.span], k, v, table, portion.bags, rule)
+        messages.append(message)
         masses.append(lse)
     return narrow(_joined(messages), dtype), _joined(masses).view(-1, heads), weight if len(messages) == 1 else None
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, table: Tensor, bags: Bags, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
+    """Messages, (R,) log-sum-exps, and (P,) weights before a relation multiplies them."""
+    if (compiled := bags.compiled(q, rule.kernel)) is not None:
+        return compiled.forward(bags, q, k, v, table, rule)
+    entry = _entries(table, bags, rule)
+    weight = rule.score(bags.dots(q, k), entry)[1]
+    if rule.normalised:
+        lse = bags.row_maxima(weight)
+        weight = (weight - lse.index_select(0, bags.row)).exp_()
+        total = bags.row_sums(weight)  # at least 1, or 0 where there is no pair
+        lse.add_(total.log())
+        weight *= total.reciprocal_().index_select(0, bags.row)
+    else:
+        weight = weight.clamp_min(0)
+        lse = weight.new_full((len(bags.offsets) - 1,), -torch.inf)
+    return bags.sums(weight if entry is None or rule.relation != "reweight" else weight * entry, v), lse, weight
 
 
 def backward(
@@ -97,26 +71,53 @@ def backward(
     grads_q = []
     grad_k = grad_v = None
     for portion in portions(keyed, heads, len(q)):
-        span, bags, back = portion.span, portion.bags, portion.back
-        weight = _weigh(q[span], k, wide_table, bags, rule)[0] if kept is None else kept
-        entry = _entries(wide_table, bags, rule)
-        factor = _factors(wide_table, bags, rule)
+        span, bags = portion.span, portion.bags
+        weight = _attend(q[span], k, v, wide_table, bags, rule)[2] if kept is None else kept
         masses = None if grad_lse is None else grad_lse[span].reshape(-1).contiguous()
-        grad_score, grad_product = _grade(grad_out[span], v, weight, factor, masses, bags, rule)
-        dot = bags.dots(q[span], k) if rule.reads_dots else None
-        raw = None if dot is None else rule.score(dot, None)[0]
-        grad_dot, grad_entry = rule.backward(grad_score, dot, raw, entry)
-        if factor is not None and grad_product is not None:
-            grad_entry, weight = weight * grad_product, weight * factor
+        given = grad_out[span], masses, q[span], k, v, wide_table, weight, rule
+        if (compiled := bags.compiled(q, rule.kernel)) is not None:
+            own_q, own_k, own_v, grad_entry = compiled.backward(bags, portion.back, *given)
+        else:
+            own_q, own_k, own_v, grad_entry = _attend_backward(bags, portion.back, *given)
         if grad_entry is not None:
             grad_table.index_add_(0, bags.kind, grad_entry)
-        grads_q.append(bags.sums(grad_dot, k))
-        grad_k = _added(grad_k, back.sums(grad_dot, q[span]))
-        grad_v = _added(grad_v, back.sums(weight, grad_out[span]))
+        grads_q.append(own_q)
+        grad_k, grad_v = _added(grad_k, own_k), _added(grad_v, own_v)
     assert grad_k is not None
     assert grad_v is not None
     grad_q, grad_k, grad_v = (narrow(x, dtype) for x in (_joined(grads_q), grad_k, grad_v))
     return grad_q, grad_k, grad_v, grad_table.view_as(table).to(table.dtype)
+
+
+def _attend_backward(
+    bags: Bags, back: Bags, grad: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, table: Tensor,
+    weight: Tensor, rule: Rule,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
+    """Gradients of q, k and v, and (P,) those of the relation's numbers; ``back`` are the bags transposed."""
+    entry = _entries(table, bags, rule)
+    reweight = entry if rule.relation == "reweight" else None
+    grad_weight = bags.dots(grad, v)
+    inner = grad_weight if reweight is None else grad_weight * reweight
+    if rule.normalised:
+        # the sum over keys of weight · gradient, and the gradient that flows through the log-sum-exp itself
+        shift = bags.row_sums(weight * inner)
+        if grad_lse is not None:
+            shift -= grad_lse
+        grad_score = (inner - shift.index_select(0, bags.row)).mul_(weight)
+    else:
+        grad_score = inner * (weight > 0)
+    dot = bags.dots(q, k)
+    grad_dot, grad_entry = rule.backward(grad_score, dot, rule.score(dot, None)[0], entry)
+    if reweight is not None:
+        grad_entry, weight = weight * grad_weight, weight * reweight
+    assert back.pair is not None
+    grad_k = back.sums(grad_dot.index_select(0, back.pair), q)
+    return bags.sums(grad_dot, k), grad_k, back.sums(weight.index_select(0, back.pair), grad), grad_entry
+
+
+def _entries(table: Tensor, bags: Bags, rule: Rule) -> Tensor | None:
+    """(P,) the relation's number for each pair."""
+    return None if rule.relation == "none" else table.view(-1).index_select(0, bags.kind)
 
 
 class RowAttention(torch.autograd.Function):

@@ -41,11 +41,6 @@ class Rule:
     def normalised(self) -> bool:
         return self.kernel != "relu"
 
-    @property
-    def reads_dots(self) -> bool:
-        """Whether gradients need the dot products besides the weights."""
-        return self.kernel == "positive" or self.relation == "scale"
-
     def score(self, dot: Tensor, entry: Tensor | None) -> tuple[Tensor, Tensor]:
         """The score before and after the relation; ``entry`` is the relation's learned number for each pair."""
         raw = dot.clamp_min(TINY).log() if self.kernel == "positive" else dot * self.scale
@@ -54,17 +49,15 @@ class Rule:
         return raw, raw + entry if self.relation == "bias" else raw * entry
 
     def backward(
-        self, grad_score: Tensor, dot: Tensor | None, raw: Tensor | None, entry: Tensor | None
+        self, grad_score: Tensor, dot: Tensor, raw: Tensor, entry: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Gradients of ``dot`` and of ``entry`` (bias and scale only) from that of the score; see ``reads_dots``."""
+        """Gradients of ``dot`` and of ``entry`` (bias and scale only) from that of the score."""
         grad_raw, grad_entry = grad_score, None
         if entry is not None and self.relation == "bias":
             grad_entry = grad_score
         elif entry is not None and self.relation == "scale":
-            assert raw is not None
             grad_entry, grad_raw = grad_score * raw, grad_score * entry
         if self.kernel == "positive":
-            assert dot is not None
             return torch.where(dot > TINY, grad_raw / dot.clamp_min(TINY), 0), grad_entry
         return grad_raw * self.scale, grad_entry
 

@@ -178,11 +178,12 @@ def _timed(call: Callable[[], object], gpu: bool) -> float:
 
 
 def _forget_peak(gpu: bool) -> None:
-    """Count the most memory in use from now on."""
+    """Count the most memory in use from now on, without what an earlier model leaves behind."""
+    gc.collect()
     if gpu:
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         return
-    gc.collect()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -104,7 +104,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
-    xs, weights = ctx.saved_tensors[: len(ctx.layers)], ctx.saved_tensors[len(ctx.layers) :]
+    saved = ctx.saved_tensors  # once: each look recomputes, where a layer is computed again
+    xs, weights = saved[: len(ctx.layers)], saved[len(ctx.layers) :]
     found = _gradients(list(grads), list(xs), list(weights), ctx.layers, ctx.kinds, ctx.rows)
     of_weights, of_biases = [], []
     for flat, own, biased in zip(found[1::2], dealt(weights, ctx.layers), ctx.biased, strict=True):

@@ -12,7 +12,7 @@ from math import comb
 
 import torch
 
-from tuplet.attention.bags import PAIRS_A_ROW, PAIRS_AT_ONCE
+from tuplet.attention.bags import PAIRS_AT_ONCE, PAIRS_COMPILED
 from tuplet.attention.kernels import favor_features
 from tuplet.errors import TooLargeError
 from tuplet.models.config import ModelConfig
@@ -23,7 +23,7 @@ from tuplet.tokens import Simplices, Tokens
 
 LINE_TENSORS, ROW_TENSORS = 6, 5
 """Tensors of the size of a tile of pairs, or of a portion of queries where there are no pairs, that exist at once."""
-BYTES_A_BAGGED_PAIR = 64
+BYTES_A_BAGGED_PAIR = 52
 """Most bytes that exist at once for a pair of rows, counted for each head: where it stands both ways, scores and gradients."""
 EQUALITY_TENSORS = 4
 """The same for finding the equality patterns of a tile's pairs."""
@@ -105,9 +105,7 @@ def estimate(
     vector = config.dim * item
     layer_queries, layer_keys = _kept_a_layer(config, patterns, graph.device)
     bagged = _bagged_pairs(config, patterns, sizes, pairs)
-    layer = (
-        layer_queries * sizes.queries + layer_keys * sizes.keys + bagged / config.dim
-    )  # rows keep their dot products
+    layer = layer_queries * sizes.queries + layer_keys * sizes.keys + bagged / config.dim  # rows keep their weights
     update = 4 * (sizes.keys + sizes.pairs_of_nodes) if choices.cross else 0
     kept = config.depth * layer + (config.depth - 1) * update + sizes.embedding + sizes.pairs_of_nodes
     tile = _tile_bytes(config, patterns, longest, pairs, bagged, graph.device, item)
@@ -195,6 +193,8 @@ def _feature_ratio(config: ModelConfig) -> float:
 def _held_tokens(config: ModelConfig, keys: tuple[int, ...], device: torch.device) -> int:
     """Key tokens that a block of lines gathers at once: whole graphs for dense and virtual patterns, else few."""
     whole = not config.choices.patterns or config.choices.virtual
+    if config.choices.cross and not whole:  # lines of one token on one side are read as rows, which gather nothing
+        return 0
     return max(keys) if whole else min(max(keys), block_size(device) // 64)
 
 
@@ -211,7 +211,7 @@ def _bagged_pairs(config: ModelConfig, patterns: Patterns, sizes: _Sizes, pairs:
     if not patterns or not _are_rows(config, patterns):
         return 0
     groups = 1 if config.joint else max(pattern.groups for pattern in patterns)
-    limit = max(PAIRS_AT_ONCE, PAIRS_A_ROW * sizes.queries * config.heads)
+    limit = max(PAIRS_AT_ONCE, PAIRS_COMPILED * max(sizes.queries, sizes.keys) * config.heads)
     return min(pairs * config.heads // groups, limit)
 
 

@@ -120,12 +120,12 @@ def feed_backward(
 
 def _parts(layers: Sequence[Tensor], size: int) -> list[Tensor]:
     """``size`` rows of layers each."""
-    return [part for layer in layers for part in layer.split(size)]
+    return [part for layer in layers for part in (layer.split(size) if len(layer) > size else (layer,))]
 
 
 def portions(*sides: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The same tokens of each side, some at a time."""
-    return zip(*(side.split(ROWS) for side in sides), strict=True)
+    return iter([sides]) if len(sides[0]) <= ROWS else zip(*(side.split(ROWS) for side in sides), strict=True)
 
 
 def _activate(x: Tensor, grad: Tensor, gelu: bool) -> tuple[Tensor, Tensor]:

@@ -110,6 +110,7 @@ class Loop:
         self.validation = Evaluation(model, task.graphs, self.objective, held_out, options, fabric)
         self.forward: Callable[..., Any] = torch.compile(model, dynamic=True) if options.compile else model
         optimiser = make_optimiser(model, options, fabric.device)
+        self.parameters = list(model.parameters())
         self.state = State(model, optimiser, loss=torch.zeros((), dtype=torch.float64, device=fabric.device))
         self.recorder: Recorder | None = None
         self.only: Any = None
@@ -136,8 +137,7 @@ class Loop:
     def begin(self) -> None:
         """Go to where the last checkpoint was, and get ready for steps."""
         self.keeper.restore(self.state, self.fabric)
-        for parameter in self.model.parameters():  # a weight that a batch does not use has the gradient 0, not none
-            parameter.grad = torch.zeros_like(parameter)
+        self._fill_gradients()
         self.recorder = make_recorder(self.model, self.objective, self.options, self.fabric, self.state)
         self.validation.recorder = self.recorder
         self.model.train()
@@ -192,12 +192,13 @@ class Loop:
             return due
         rows = [self.objective.rows(members, self.train.nodes) for members in batches]
         count = sum(self.objective.count(some) for some in rows)
-        state.optimiser.zero_grad(set_to_none=False)
+        state.optimiser.zero_grad()
         due = self.keeper.due() and fabric.global_rank == 0
         extra = torch.tensor([0.0, due], dtype=torch.float64, device=fabric.device)
         with matmul_precision(MATMUL[options.precision]):
             for members in batches:
                 extra[0] += self._backward(members, max(count, 1.0))
+            self._fill_gradients()
             if fabric.world_size > 1:
                 extra = sum_gradients(fabric, self.model, extra)
                 due = bool(extra[1])
@@ -206,9 +207,15 @@ class Loop:
         if due or fabric.device.type == "cpu":  # elsewhere looking at the loss would mean waiting for it
             self._finite()
         if options.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), options.clip)
+            nn.utils.clip_grad_norm_(self.parameters, options.clip)
         state.optimiser.step()
         return due
+
+    def _fill_gradients(self) -> None:
+        """A weight that a batch does not use has the gradient 0, not none."""
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
 
     def _backward(self, members: Members, count: float) -> torch.Tensor:
         """Add the gradients of one batch, or of this process's share of it; the sum of its losses."""

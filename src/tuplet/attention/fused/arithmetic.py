@@ -13,6 +13,34 @@ NONE, BIAS, SCALE, REWEIGHT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2),
 KERNELS = {"softmax": SOFTMAX, "relu": RELU, "positive": POSITIVE}
 RELATIONS = {"none": NONE, "bias": BIAS, "scale": SCALE, "reweight": REWEIGHT}
 
+LOG2E, LOG2E_REST, LN2 = (
+    tl.constexpr(1.4426950216293335),
+    tl.constexpr(1.9259629911e-8),
+    tl.constexpr(0.6931471805599453),
+)
+"""log2(e) as the sum of a float32 and what that leaves, and ln(2)."""
+
+
+@triton.jit
+def exp(x, PRECISION: tl.constexpr):
+    """e^x. GPUs have powers of two: where products are exact, what rounding x·log2(e) loses, up to x/2 units, is made up for."""
+    if PRECISION == "ieee":
+        x = tl.maximum(
+            x, -110.0, propagate_nan=tl.PropagateNan.ALL
+        )  # below, e^x is 0, and infinity less itself no number
+        power = x * LOG2E
+        lost = tl.fma(x, LOG2E, -power) + x * LOG2E_REST
+        value = tl.exp2(power)
+        return value + value * (lost * LN2)
+    else:
+        return tl.exp(x)
+
+
+@triton.jit
+def share_of(out, total):
+    """Rows divided by their totals. The division of rows would be a rough one."""
+    return out * tl.div_rn(tl.full(total.shape, 1.0, tl.float32), tl.maximum(total, TINY))[:, None]
+
 
 @triton.jit
 def scores(dot, entry, scale, KERNEL: tl.constexpr, RELATION: tl.constexpr):
@@ -28,7 +56,8 @@ def scores(dot, entry, scale, KERNEL: tl.constexpr, RELATION: tl.constexpr):
 
 @triton.jit
 def gradients(
-    dot, entry, exists, grad_weight, lse, shift, scale, KERNEL: tl.constexpr, RELATION: tl.constexpr
+    dot, entry, exists, grad_weight, lse, shift, scale, KERNEL: tl.constexpr, RELATION: tl.constexpr,
+    PRECISION: tl.constexpr
 ):  # fmt: skip
     """Of each pair: the gradient of the dot product, the final weight, and the gradient of the relation's number.
 
@@ -41,7 +70,7 @@ def gradients(
         grad_score = tl.where(exists & (score > 0), inner, 0.0)
     else:
         # no score exceeds its log-sum-exp, but a padded query meets that of another one: keep it finite
-        weight = tl.where(exists, tl.exp(tl.minimum(score - lse, 0.0)), 0.0)
+        weight = tl.where(exists, exp(tl.minimum(score - lse, 0.0), PRECISION), 0.0)
         grad_score = weight * (inner + shift)
     grad_entry = grad_score
     grad_raw = grad_score

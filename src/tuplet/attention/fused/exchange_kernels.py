@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, gradients, scores
+from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, exp, gradients, scores, share_of
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -85,16 +85,19 @@ def _spread(x, ROWS: tl.constexpr, HEADS: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _lse(score, exists, before, JOINT: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr):
+def _lse(
+    score, exists, before, JOINT: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
     """(rows, heads) log-sum-exps of scores with virtual keys, and with what came ``before`` if one softmax spans both."""
     score = _by_head(tl.where(exists, score, float("-inf")), ROWS, HEADS, VIRTUAL)
     largest = tl.max(score, 2)
     if JOINT:
         largest = tl.maximum(largest, before)
     largest = tl.where(largest == float("-inf"), 0.0, largest)
-    total = tl.sum(tl.exp(score - largest[:, :, None]), 2)
+    total = tl.sum(exp(score - largest[:, :, None], PRECISION), 2)
     if JOINT:
-        total += tl.exp(before - largest)
+        total += exp(before - largest, PRECISION)
     return largest + tl.log(tl.maximum(total, TINY))
 
 
@@ -139,10 +142,10 @@ def exchange(
             before = tl.full((ROWS, HEADS), float("-inf"), tl.float32)
             if JOINT:
                 before = tl.load(Before + lses, mask=known, other=float("-inf"))
-            lse = _lse(score, exists[None, :], before, JOINT, ROWS, HEADS, VIRTUAL)
-            weight = tl.exp(score - _spread(lse, ROWS, HEADS, VIRTUAL))
+            lse = _lse(score, exists[None, :], before, JOINT, ROWS, HEADS, VIRTUAL, PRECISION)
+            weight = exp(score - _spread(lse, ROWS, HEADS, VIRTUAL), PRECISION)
             if JOINT:
-                share = tl.exp(before - lse)
+                share = exp(before - lse, PRECISION)
                 tl.store(Lse + lses, lse, mask=known)
         weight = tl.where(exists[None, :], weight, 0.0)
         if RELATION == REWEIGHT:
@@ -162,8 +165,8 @@ def exchange(
             else:
                 score = tl.where(live[None, :], score, float("-inf"))
                 higher = tl.maximum(largest, tl.max(score, 1))
-                weight = tl.exp(score - higher[:, None])
-                fade = tl.exp(largest - higher)
+                weight = exp(score - higher[:, None], PRECISION)
+                fade = exp(largest - higher, PRECISION)
                 total = total * fade + tl.sum(weight, 1)
                 up = up * fade[:, None]
                 largest = higher
@@ -175,7 +178,7 @@ def exchange(
     if UPWARD:
         place = tile * graphs * virtual + other
         if KERNEL != RELU:
-            up = up / tl.maximum(total, TINY)[:, None]
+            up = share_of(up, total)
             lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
             tl.store(Lses + place * heads + own, lse, mask=exists)
         _put(Outs, place, exists, part, at, block, up, False)
@@ -229,12 +232,14 @@ def exchange_gradient(
             shift = -tl.sum(_by_head(grad.to(tl.float32) * out.to(tl.float32), ROWS, HEADS, WIDTH), 2)
         else:
             _, score = scores(dot, entry, scale, KERNEL, RELATION)
-            lse = _lse(score, exists[None, :], tl.zeros((ROWS, HEADS), tl.float32), False, ROWS, HEADS, VIRTUAL)
-            weight = tl.where(both, tl.exp(score - _spread(lse, ROWS, HEADS, VIRTUAL)), 0.0)
+            lse = _lse(
+                score, exists[None, :], tl.zeros((ROWS, HEADS), tl.float32), False, ROWS, HEADS, VIRTUAL, PRECISION
+            )
+            weight = tl.where(both, exp(score - _spread(lse, ROWS, HEADS, VIRTUAL), PRECISION), 0.0)
             shift = -tl.sum(_by_head(weight * grad_weight, ROWS, HEADS, VIRTUAL), 2)
         grad_dot, weight, grad_entry = gradients(
             dot, entry, both, grad_weight, _spread(lse, ROWS, HEADS, VIRTUAL), _spread(shift, ROWS, HEADS, VIRTUAL), scale,
-            KERNEL, RELATION,
+            KERNEL, RELATION, PRECISION,
         )  # fmt: skip
         if RELATION != NONE:
             grad_entries += tl.where(both, grad_entry, 0.0)
@@ -249,7 +254,7 @@ def exchange_gradient(
             dot = tl.dot(k, tl.trans(unreal_q), input_precision=PRECISION)
             grad_weight = tl.dot(v, tl.trans(up_grad), input_precision=PRECISION)
             grad_dot, weight, _ = gradients(
-                dot, dot, both, grad_weight, up_lse[None, :], up_shift[None, :], scale, KERNEL, NONE
+                dot, dot, both, grad_weight, up_lse[None, :], up_shift[None, :], scale, KERNEL, NONE, PRECISION
             )  # fmt: skip
             grad_dot = grad_dot.to(k.dtype)
             grad_uq += tl.dot(tl.trans(grad_dot), k, input_precision=PRECISION)

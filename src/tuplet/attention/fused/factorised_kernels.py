@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuplet.attention.fused.arithmetic import TINY
+from tuplet.attention.fused.arithmetic import TINY, share_of
 from tuplet.attention.fused.line_kernels import put_rows, rows_of, side_of, tokens_of
 from tuplet.kernels.sizes import COUNTS
 
@@ -185,7 +185,7 @@ def forward(
             total += tl.sum(q * mass[None, :], 1)
         total = tl.maximum(total, TINY)
         put_rows(
-            Out, query, live, head, heads * value_width, value_width, value_width, out / total[:, None], VALUES
+            Out, query, live, head, heads * value_width, value_width, value_width, share_of(out, total), VALUES
         )  # fmt: skip
         lse = tl.where(shares > 0, tl.log(total), float("-inf"))
         tl.store(Lse + query * heads + head, lse, mask=live)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tuplet.attention.fused.arithmetic import exp
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -95,7 +96,7 @@ def features_of(
         tl.store(Shift + row, shift, mask=live)
     for begin in range(0, features, FEATURES):
         exponent = _exponents(x, Directions, begin, width, features, PRECISION, WIDTH, FEATURES)
-        phi = tl.exp(exponent - shift[:, None]) / root + epsilon
+        phi = exp(exponent - shift[:, None], PRECISION) / root + epsilon
         number = begin + tl.arange(0, FEATURES)
         at = Phi + row[:, None] * features + number[None, :]
         tl.store(at, phi.to(Phi.dtype.element_ty), mask=live[:, None] & (number < features)[None, :])
@@ -122,7 +123,7 @@ def gradient(
         there = number < features
         at = Grad + row[:, None] * features + number[None, :]
         grad = tl.load(at, mask=live[:, None] & there[None, :], other=0.0).to(tl.float32)
-        grad = grad * tl.exp(exponent - shift[:, None]) / root
+        grad = grad * exp(exponent - shift[:, None], PRECISION) / root
         total += tl.sum(grad, 1)
         at = Directions + number[:, None] * width + column[None, :]
         w = tl.load(at, mask=there[:, None] & (column < width)[None, :], other=0.0).to(tl.float32)

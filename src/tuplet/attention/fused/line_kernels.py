@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, gradients, scores
+from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, exp, gradients, scores, share_of
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -129,8 +129,8 @@ def forward(
             score = tl.where(exists, score, float("-inf"))
             higher = tl.maximum(largest, tl.max(score, 1))
             finite = tl.where(higher == float("-inf"), 0.0, higher)
-            weight = tl.exp(score - finite[:, None])
-            fade = tl.exp(largest - finite)
+            weight = exp(score - finite[:, None], PRECISION)
+            fade = exp(largest - finite, PRECISION)
             total = total * fade + tl.sum(weight, 1)
             out = out * fade[:, None]
             largest = higher
@@ -139,7 +139,7 @@ def forward(
         out += tl.dot(weight.to(v.dtype), v, input_precision=PRECISION)
     lse = largest
     if KERNEL != RELU:
-        out = out / tl.maximum(total, TINY)[:, None]
+        out = share_of(out, total)
         lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
     at = Out + split * queries * heads * value_width
     put_rows(at, query, live, head, heads * value_width, value_width, value_width, out, VALUES)
@@ -166,9 +166,9 @@ def merge(
         out = tl.sum(outs, 0)
     else:
         finite = tl.where(lse == float("-inf"), 0.0, lse)
-        share = tl.exp(lses - finite)
+        share = exp(lses - finite, "ieee")
         total = tl.sum(share, 0)
-        out = tl.sum(outs * share[:, None], 0) / tl.maximum(total, TINY)
+        out = tl.div_rn(tl.sum(outs * share[:, None], 0), tl.maximum(total, TINY))
         lse = tl.where(total > 0, lse + tl.log(tl.maximum(total, TINY)), float("-inf"))
     tl.store(Out + at * value_width + column, out.to(Out.dtype.element_ty), mask=column < value_width)
     tl.store(Lse + at, lse)
@@ -241,9 +241,9 @@ def backward_line(
     if WHOLE:
         _, score = scores(dot, entry, scale, KERNEL, RELATION)
         inner = grad_weight * entry if RELATION == REWEIGHT else grad_weight
-        shift -= tl.sum(tl.where(exists, tl.exp(tl.minimum(score - lse[:, None], 0.0)) * inner, 0.0), 1)
+        shift -= tl.sum(tl.where(exists, exp(tl.minimum(score - lse[:, None], 0.0), PRECISION) * inner, 0.0), 1)
     grad_dot, weight, grad_entry = gradients(
-        dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION
+        dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION, PRECISION
     )
     if RELATION != NONE:
         sums = _sum_by_type(tl.zeros((TYPES,), tl.float32), kind, grad_entry, types, TYPES)
@@ -302,7 +302,7 @@ def backward_queries(
             )  # fmt: skip
         grad_weight = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
         grad_dot, _, grad_entry = gradients(
-            dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION
+            dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION, PRECISION
         )
         if RELATION != NONE:
             sums = _sum_by_type(sums, kind, grad_entry, types, TYPES)
@@ -361,7 +361,7 @@ def backward_keys(
             )  # fmt: skip
         grad_weight = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
         grad_dot, weight, _ = gradients(
-            dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION
+            dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION, PRECISION
         )
         grad_v += tl.dot(tl.trans(weight.to(v.dtype)), grad, input_precision=PRECISION)
         grad_k += tl.dot(tl.trans(grad_dot.to(q.dtype)), q, input_precision=PRECISION)

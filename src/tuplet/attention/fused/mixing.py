@@ -110,7 +110,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 
 def _backward(ctx: Any, grad: Tensor | None, grad_up: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    tensors, rest = ctx.saved_tensors[:10], ctx.saved_tensors[10:]
+    saved = ctx.saved_tensors  # once: each look recomputes, where a layer is computed again
+    tensors, rest = saved[:10], saved[10:]
     structures = list(rest[: ctx.counts[0]]), list(rest[ctx.counts[0] :])
     grad = torch.zeros_like(tensors[5]) if grad is None else grad
     found = _gradient(grad, grad_up, *tensors, *structures, *ctx.settings)

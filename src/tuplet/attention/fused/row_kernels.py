@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, gradients, scores
+from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, exp, gradients, scores, share_of
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -113,8 +113,8 @@ def forward_rows(
             score = tl.where(on, score, float("-inf"))
             higher = tl.maximum(largest, tl.max(score, 1))
             finite = tl.where(higher == float("-inf"), 0.0, higher)
-            weight = tl.exp(score - finite[:, None])
-            fade = tl.exp(largest - finite)
+            weight = exp(score - finite[:, None], "ieee")
+            fade = exp(largest - finite, "ieee")
             total = total * fade + tl.sum(weight, 1)
             out = out * fade[:, None]
             largest = higher
@@ -123,7 +123,7 @@ def forward_rows(
         out += tl.sum(weight[:, :, None] * v, 1)
     lse = largest
     if KERNEL != RELU:
-        out = out / tl.maximum(total, TINY)[:, None]
+        out = share_of(out, total)
         lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
     _put(Out, token, head, live, heads * value_width, value_width, out, VALUES)
     tl.store(Lse + token * heads + head, lse, mask=live)
@@ -162,7 +162,7 @@ def _query_gradients(
             kind, entry = _entries(Table, Type, place, head, heads, on, TYPED)
         grad_weight = tl.sum(grad[:, None, :] * v, 2)
         grad_dot, _, grad_entry = gradients(
-            dot, entry, on, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION
+            dot, entry, on, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION, "ieee"
         )  # fmt: skip
         if RELATION != NONE:
             same = on[:, :, None] & (kind[:, :, None] == number[None, None, :])
@@ -207,7 +207,7 @@ def _key_gradients(
         if RELATION != NONE:
             _, entry = _entries(Table, Type, place, head, heads, on, TYPED)
         grad_weight = tl.sum(grad * v[:, None, :], 2)
-        grad_dot, weight, _ = gradients(dot, entry, on, grad_weight, lse, shift, scale, KERNEL, RELATION)
+        grad_dot, weight, _ = gradients(dot, entry, on, grad_weight, lse, shift, scale, KERNEL, RELATION, "ieee")
         grad_k += tl.sum(grad_dot[:, :, None] * q, 1)
         grad_v += tl.sum(weight[:, :, None] * grad, 1)
     _put(GradK, token, head, live, gk_token, width, grad_k, WIDTH)
