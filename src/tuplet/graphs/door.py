@@ -303,7 +303,8 @@ def _dimension(field: str) -> int:
 
 def _simplex_fields(items: Sequence[Data]) -> list[str]:
     """The fields ``simplex_index_1``, ``simplex_index_2``, .. that some graph has, lowest dimension first."""
-    found = {field for item in items for field in item.keys() if re.fullmatch(r"simplex_index_[1-9]\d*", field)}  # noqa: SIM118
+    named = (field for item in items for field in item.keys() if field.startswith("simplex_index_"))  # noqa: SIM118
+    found = {field for field in named if re.fullmatch(r"simplex_index_[1-9]\d*", field)}
     fields = sorted(found, key=_dimension)
     for place, field in enumerate(fields, start=1):
         if _dimension(field) != place:

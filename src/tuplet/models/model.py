@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -233,7 +234,12 @@ class Transformer(nn.Module):
 
     def _estimate(self, tokens: tuple[Tokens, Tokens]) -> Cost:
         item = next(self.parameters()).element_size()
-        return estimate(self.config, self.patterns, tokens, item * sum(p.numel() for p in self.parameters()), item)
+        return estimate(self.config, self.patterns, tokens, item * self._weights, item)
+
+    @cached_property
+    def _weights(self) -> int:
+        """How many there are: counted once, since every batch asks what it will cost."""
+        return sum(parameter.numel() for parameter in self.parameters())
 
     @torch.no_grad()
     def explain(self, batch: Any, layer: int = -1) -> Explanation:
