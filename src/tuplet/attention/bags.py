@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from tuplet.attention.known import notes_on
-from tuplet.attention.native import Native, load
 from tuplet.graphs import repeat
+from tuplet.native import Library, load
+from tuplet.native.rows import KERNELS
 from tuplet.patterns.structure import Lines, Rows, Side, Structure, Walk
 
 PAIRS_AT_ONCE = 1 << 18
@@ -59,9 +60,9 @@ class Bags:
         column, kind = self.row.index_select(0, pair), self.kind.index_select(0, pair)
         return Bags(self.heads, offsets.to(row.dtype), row, column, kind, pair)
 
-    def compiled(self, x: Tensor, kernel: str) -> Native | None:
+    def compiled(self, x: Tensor, kernel: str) -> Library | None:
         """Compiled functions for such vectors and this kernel, if there are any."""
-        return load(x, kernel) if self.offsets.dtype == torch.int32 else None
+        return load(x) if self.offsets.dtype == torch.int32 and kernel in KERNELS else None
 
     def dots(self, queries: Tensor, keys: Tensor) -> Tensor:
         """(P,) products of a query's and a key's vector, (T1, h, c) and (T2, h, c), for each pair."""
@@ -155,7 +156,7 @@ def are_rows(group: Structure, q: Tensor, kernel: str) -> bool:
         return True
     narrow, wide = min(group.longest), max(group.longest)
     short = narrow <= PAIRS_A_ROW and wide <= PAIRS_A_LINE
-    compiled = narrow <= PAIRS_COMPILED and load(q, kernel) is not None
+    compiled = narrow <= PAIRS_COMPILED and kernel in KERNELS and load(q) is not None
     return group.relation is None and not group.skip_self and (short or compiled)
 
 

@@ -32,6 +32,7 @@ from tuplet.training.keeper import Keeper
 from tuplet.training.loop import Loop
 from tuplet.training.objective import Objective
 from tuplet.training.options import TrainOptions
+from tuplet.training.pages import give_back
 from tuplet.training.parallel import MATMUL, make_fabric, matmul_precision
 from tuplet.training.presets import preset
 from tuplet.training.runs import make_model
@@ -184,6 +185,7 @@ def _forget_peak(gpu: bool) -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         return
+    give_back()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

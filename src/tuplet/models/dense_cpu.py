@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
+
+from tuplet.native.tokens import activate, activate_backward
 
 ROWS = 4096
 """Tokens that are worked on at once: few enough for the cache, and enough for threads to share."""
@@ -91,30 +92,27 @@ class FeedForward(torch.autograd.Function):
         return *feed_backward(grad, x, hidden, first, last, ctx.gelu), grad.sum(0), None
 
 
-def feed(
-    x: Tensor, first: Tensor, first_bias: Tensor, last: Tensor, gelu: bool, residual: bool = False
-) -> tuple[Tensor, Tensor]:
-    """W2 φ(W1 x + b1), with a ``residual`` x + W2 φ(W1 x + b1), and W1 x + b1: all that is kept of what is as wide as W1."""
+def feed(x: Tensor, first: Tensor, first_bias: Tensor, last: Tensor, gelu: bool) -> tuple[Tensor, Tensor]:
+    """W2 φ(W1 x + b1), and W1 x + b1: all that is kept of what is as wide as W1."""
     hidden, y = x.new_empty(len(x), len(first)), x.new_empty(len(x), len(last))
-    activation = F.gelu if gelu else F.relu
     for rows, before, into in portions(x, hidden, y):
-        torch.addmm(first_bias, rows, first.t(), out=before)
-        torch.addmm(rows if residual else into, activation(before), last.t(), beta=float(residual), out=into)
+        torch.mm(rows, first.t(), out=before)
+        torch.mm(activate(before, first_bias, gelu), last.t(), out=into)
     return y, hidden
 
 
 def feed_backward(
-    grad: Tensor, x: Tensor, hidden: Tensor, first: Tensor, last: Tensor, gelu: bool, residual: bool = False
+    grad: Tensor, x: Tensor, hidden: Tensor, first: Tensor, last: Tensor, gelu: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, W1, b1 and W2."""
     grad_x = torch.empty_like(x)
     grad_first, grad_last, grad_bias = torch.zeros_like(first), torch.zeros_like(last), first.new_zeros(len(first))
     for rows, before, above, into in portions(x, hidden, grad, grad_x):
-        after, below = _activate(before, above @ last, gelu)
+        after, below = activate_backward(before, above @ last, gelu)
         grad_last.addmm_(above.t(), after)
         grad_first.addmm_(below.t(), rows)
         grad_bias += below.sum(0)
-        torch.addmm(above if residual else into, below, first, beta=float(residual), out=into)
+        torch.mm(below, first, out=into)
     return grad_x, grad_first, grad_bias, grad_last
 
 
@@ -126,10 +124,3 @@ def _parts(layers: Sequence[Tensor], size: int) -> list[Tensor]:
 def portions(*sides: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The same tokens of each side, some at a time."""
     return iter([sides]) if len(sides[0]) <= ROWS else zip(*(side.split(ROWS) for side in sides), strict=True)
-
-
-def _activate(x: Tensor, grad: Tensor, gelu: bool) -> tuple[Tensor, Tensor]:
-    """φ(x), and the gradient of x."""
-    if gelu:
-        return F.gelu(x), torch.ops.aten.gelu_backward(grad, x)
-    return F.relu(x), grad * (x > 0)

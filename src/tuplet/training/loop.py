@@ -20,6 +20,7 @@ from tuplet.training.keeper import Keeper
 from tuplet.training.norms import share_norms
 from tuplet.training.objective import Objective
 from tuplet.training.options import TrainOptions
+from tuplet.training.pages import give_back, keep_freed
 from tuplet.training.parallel import MATMUL, make_fabric, matmul_precision, sum_gradients
 from tuplet.training.progress import Report, describe
 from tuplet.training.recorded import Recorder, make_recorder
@@ -126,8 +127,12 @@ class Loop:
             self.begin()
             if self.log is not None:
                 self.log(state.history)
-            while not state.done:
-                self._epoch()
+            try:
+                while not state.done:
+                    self._epoch()
+            finally:
+                if self.fabric.device.type == "cpu":
+                    give_back()
         if self.report is not None:
             self.report(1, 1, describe(state.history, options, self.task.metric, over=True))
         self.model.load_state_dict(state.best)
@@ -138,6 +143,8 @@ class Loop:
         """Go to where the last checkpoint was, and get ready for steps."""
         self.keeper.restore(self.state, self.fabric)
         self._fill_gradients()
+        if self.fabric.device.type == "cpu":
+            keep_freed()
         self.recorder = make_recorder(self.model, self.objective, self.options, self.fabric, self.state)
         self.validation.recorder = self.recorder
         self.model.train()

@@ -1,20 +1,15 @@
-/* Attention over pairs in compressed sparse rows on a CPU: compiled, called and explained by native.py, for REAL = float and REAL = double.
+/* Attention over pairs in compressed sparse rows: called by rows.py.
  *
  * Row r has the pairs offsets[r] .. offsets[r + 1]; pair p is with key column[p] and, where there is a relation, has the number
  * table[kind[p]]. A vector is `size` numbers, one after another. A row belongs to one thread, so that two runs give the same bits.
  */
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
+#include "real.h"
 
 enum { SOFTMAX, RELU };               /* kernel */
 enum { NONE, BIAS, SCALE, REWEIGHT }; /* relation */
 enum { ROWS = 64 };                   /* that a thread works on at once */
 
-typedef REAL real;
 typedef real four __attribute__((vector_size(4 * sizeof(real)), aligned(sizeof(real)), may_alias));
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* Run a statement for the rows first .. last of all. Usual sizes are constants in it, so that the compiler keeps vectors in registers. */
 #define IN_PORTIONS(statement) \
@@ -42,25 +37,6 @@ INLINE real dot(const real *a, const real *b, int size) {
     real rest = 0;
     for (; i < size; i++) rest += a[i] * b[i];
     return (sum[0] + sum[2]) + (sum[1] + sum[3]) + rest;
-}
-
-/* exp(x) for x <= 0: of a float in a form that compilers make vectors of, to about a unit in the last place and 0 where it would be
- * subnormal; 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. */
-INLINE real power(real x) {
-    if (sizeof(real) == 8) return exp(x);
-    float n = rintf(x * 1.44269504f);
-    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1;
-    int32_t bits = ((int32_t)(x < -87 ? 0 : n) + 127) << 23;
-    float factor;
-    memcpy(&factor, &bits, 4);
-    return x < -87 ? 0 : p * factor;
 }
 
 INLINE real number(const real *table, const int32_t *kind, int32_t p, int relation) {
@@ -151,8 +127,8 @@ INLINE void grade(
 
 /* Messages (R, wide) and log-sum-exps (R,); weights (P,), and what multiplies values (P,), which differs where a relation reweights. */
 void attend(
-    int threads, int64_t rows, int size, int wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
-    const real *q, const real *k, const real *v, const real *table, int kernel, int relation, double scale, real *weight,
+    int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
+    const real *q, const real *k, const real *v, const real *table, int64_t kernel, int64_t relation, double scale, real *weight,
     real *factor, real *lse, real *out
 ) {
     IN_PORTIONS(
@@ -166,9 +142,9 @@ void attend(
 
 /* Gradients of queries (R, size), of dot products (P,) and of the relation's numbers (P,). */
 void attend_backward(
-    int threads, int64_t rows, int size, int wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
+    int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
     const real *grad, const real *grad_lse, const real *q, const real *k, const real *v, const real *table,
-    const real *weight, int kernel, int relation, double scale, real *grad_dot, real *grad_entry, real *grad_q
+    const real *weight, int64_t kernel, int64_t relation, double scale, real *grad_dot, real *grad_entry, real *grad_q
 ) {
 #define GRADE(wide) \
     grade( \
@@ -182,10 +158,15 @@ void attend_backward(
     )
 }
 
-/* (R, size) sums of vectors with the factors of the pairs that `pair` lists. */
+/* (R, size) and (R, wide) sums of two kinds of vectors, each with its own factors of the pairs that `pair` lists. */
 void gather(
-    int threads, int64_t rows, int size, const int32_t *offsets, const int32_t *column, const int32_t *pair,
-    const real *factor, const real *vectors, real *out
+    int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
+    const int32_t *pair, const real *factor, const real *vectors, real *out, const real *other_factor,
+    const real *other_vectors, real *other_out
 ) {
-    IN_PORTIONS(sum_up(first, last, offsets, column, pair, factor, vectors, out, size);)
+    IN_PORTIONS(
+        sum_up(first, last, offsets, column, pair, factor, vectors, out, size);
+        if (wide == size) sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, size);
+        else sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, wide);
+    )
 }

@@ -1,0 +1,59 @@
+"""Attention over the pairs of every row, forward and backward, by rows.c.
+
+The torch operators that do the same (``attention/rows.py``) pass over all pairs a dozen times and start threads as often. Here a
+forward pass is one function, a backward pass two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tuplet.native.library import Library
+
+if TYPE_CHECKING:
+    from tuplet.attention.bags import Bags
+    from tuplet.attention.weights import Rule
+
+KERNELS = ("softmax", "relu")
+RELATIONS = ("none", "bias", "scale", "reweight")
+"""As rows.c counts them."""
+
+
+def forward(
+    library: Library, bags: Bags, q: Tensor, k: Tensor, v: Tensor, table: Tensor, rule: Rule
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(T1, h, c') messages, (R,) log-sum-exps and (P,) weights, before a relation multiplies them."""
+    out, lse = v.new_empty(len(q), *v.shape[1:]), q.new_empty(len(bags.offsets) - 1)
+    weight = q.new_empty(len(bags.column))
+    factor = torch.empty_like(weight) if rule.relation == "reweight" else weight
+    given = bags.offsets, bags.column, bags.kind, q, k, v, table
+    library.run("attend", len(lse), q.shape[2], v.shape[2], *given, *_numbers(rule), weight, factor, lse, out)
+    return out, lse, weight
+
+
+def backward(
+    library: Library, bags: Bags, back: Bags, grad: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
+    table: Tensor, weight: Tensor, rule: Rule,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
+    """Gradients of q, k and v, and (P,) those of the relation's numbers; ``back`` are the bags transposed."""
+    grad_q, grad_dot = torch.empty_like(q), torch.empty_like(weight)
+    grad_entry = None if rule.relation == "none" else torch.empty_like(weight)
+    given = bags.offsets, bags.column, bags.kind, grad, grad_lse, q, k, v, table, weight
+    rows, found = len(bags.offsets) - 1, (grad_dot, grad_entry, grad_q)
+    library.run("attend_backward", rows, q.shape[2], v.shape[2], *given, *_numbers(rule), *found)
+    if rule.relation == "reweight":
+        weight = weight * table.view(-1).index_select(0, bags.kind)
+    # of a shape of their own, no views, so that autograd adds to them in place
+    keys = (len(back.offsets) - 1) // q.shape[1]
+    grad_k, grad_v = k.new_empty(keys, *k.shape[1:]), v.new_empty(keys, *v.shape[1:])
+    pairs = back.offsets, back.column, back.pair
+    sums = grad_dot, q, grad_k, weight, grad, grad_v
+    library.run("gather", len(back.offsets) - 1, q.shape[2], v.shape[2], *pairs, *sums)
+    return grad_q, grad_k, grad_v, grad_entry
+
+
+def _numbers(rule: Rule) -> tuple[int, int, float]:
+    return KERNELS.index(rule.kernel), RELATIONS.index(rule.relation), float(rule.scale)

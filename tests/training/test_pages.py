@@ -1,0 +1,42 @@
+"""Freed memory stays with a process while it trains, and no longer."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource
+import torch
+from tuplet.training.pages import give_back, keep_freed
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        torch.ones(1 << 20)  # 4 MB, freed at once
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
+
+torch.set_num_threads(1)
+keep_freed()
+faults()
+kept = faults()
+full = [torch.ones(1 << 20) for _ in range(50)]
+most = resident()
+del full
+held = resident()
+give_back()
+print(kept, most, held, resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="for glibc")
+def test_what_is_freed_is_used_again_and_given_back_at_the_end():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    kept, most, held, after = map(int, done.stdout.split())
+    assert kept < 200  # pages of 4 KiB; each round would be 20,000 of them
+    assert held > most - 2000  # 50 blocks of 1,000 pages and more
+    assert after < most - 40_000
