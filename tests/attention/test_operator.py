@@ -5,10 +5,10 @@ import torch
 from torch.autograd import gradcheck
 
 from tuplet.attention import Rule, attend, bags, rows
+from tuplet.attention.compiled import KERNELS
 from tuplet.attention.torch_backend import attend as torch_attend
 from tuplet.graphs import read
 from tuplet.native import load
-from tuplet.native.rows import KERNELS
 from tuplet.patterns import (
     CrossNeighbour,
     Dense,

@@ -16,10 +16,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from tuplet.attention.compiled import KERNELS
 from tuplet.attention.known import notes_on
 from tuplet.graphs import repeat
 from tuplet.native import Library, load
-from tuplet.native.rows import KERNELS
 from tuplet.patterns.structure import Lines, Rows, Side, Structure, Walk
 
 PAIRS_AT_ONCE = 1 << 18
@@ -60,7 +60,7 @@ class Bags:
         column, kind = self.row.index_select(0, pair), self.kind.index_select(0, pair)
         return Bags(self.heads, offsets.to(row.dtype), row, column, kind, pair)
 
-    def compiled(self, x: Tensor, kernel: str) -> Library | None:
+    def library(self, x: Tensor, kernel: str) -> Library | None:
         """Compiled functions for such vectors and this kernel, if there are any."""
         return load(x) if self.offsets.dtype == torch.int32 and kernel in KERNELS else None
 

@@ -2,7 +2,7 @@
 
 Pairs are worked on in portions. Weights, one number for each pair and head, are kept for the backward pass where there is a single
 portion, and otherwise found again. There the keys collect from the queries that see them, by the same pairs transposed: nothing is
-scattered. On a CPU the steps are compiled functions (``tuplet.native``), elsewhere operators of torch.
+scattered. On a CPU the steps are compiled functions (``compiled.py``), elsewhere operators of torch.
 Shapes: R = T1·h rows, P pairs of a portion counted for each head, c head size.
 """
 
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tuplet.attention import compiled
 from tuplet.attention.bags import Bags, Keyed, portions
 from tuplet.attention.weights import Rule, narrow, wide
-from tuplet.native import rows as native
 
 
 def forward(
@@ -38,8 +38,8 @@ def forward(
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, table: Tensor, bags: Bags, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
     """Messages, (R,) log-sum-exps, and (P,) weights before a relation multiplies them."""
-    if (compiled := bags.compiled(q, rule.kernel)) is not None:
-        return native.forward(compiled, bags, q, k, v, table, rule)
+    if (library := bags.library(q, rule.kernel)) is not None:
+        return compiled.forward(library, bags, q, k, v, table, rule)
     entry = _entries(table, bags, rule)
     weight = rule.score(bags.dots(q, k), entry)[1]
     if rule.normalised:
@@ -76,8 +76,8 @@ def backward(
         weight = _attend(q[span], k, v, wide_table, bags, rule)[2] if kept is None else kept
         masses = None if grad_lse is None else grad_lse[span].reshape(-1).contiguous()
         given = grad_out[span], masses, q[span], k, v, wide_table, weight, rule
-        if (compiled := bags.compiled(q, rule.kernel)) is not None:
-            own_q, own_k, own_v, grad_entry = native.backward(compiled, bags, portion.back, *given)
+        if (library := bags.library(q, rule.kernel)) is not None:
+            own_q, own_k, own_v, grad_entry = compiled.backward(library, bags, portion.back, *given)
         else:
             own_q, own_k, own_v, grad_entry = _attend_backward(bags, portion.back, *given)
         if grad_entry is not None:

@@ -167,7 +167,8 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device)
     virtual = choices.virtual
     own = device.type == "cpu" and not config.dropout  # a function of its own keeps the input of the activation alone
     hidden = 4 if config.activation == "gelu" and not own else 2  # GELU keeps its input and its output, ReLU one tensor
-    stream = hidden + (4 if config.norm != "none" else 2)
+    again = own and config.norm == "batch" and config.norm_position == "post"  # what the first norm made is found again
+    stream = hidden + (2 if config.norm == "none" else 3 if again else 4)
     if config.dropout:
         stream += 2 + 1  # the dropped hidden layer, and three masks of one byte
     query, key_value = 1.0, 2.0

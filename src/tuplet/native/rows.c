@@ -1,4 +1,4 @@
-/* Attention over pairs in compressed sparse rows: called by rows.py.
+/* Attention over pairs in compressed sparse rows: called by attention/compiled.py.
  *
  * Row r has the pairs offsets[r] .. offsets[r + 1]; pair p is with key column[p] and, where there is a relation, has the number
  * table[kind[p]]. A vector is `size` numbers, one after another. A row belongs to one thread, so that two runs give the same bits.

@@ -1,6 +1,6 @@
-"""Attention over the pairs of every row, forward and backward, by rows.c.
+"""Attention over the pairs of every row, forward and backward, compiled (``native/rows.c``).
 
-The torch operators that do the same (``attention/rows.py``) pass over all pairs a dozen times and start threads as often. Here a
+The torch operators that do the same (``rows.py``) pass over all pairs a dozen times and start threads as often. Here a
 forward pass is one function, a backward pass two.
 """
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tuplet.native.library import Library
+from tuplet.attention.weights import Rule
+from tuplet.native import Library
 
 if TYPE_CHECKING:
     from tuplet.attention.bags import Bags
-    from tuplet.attention.weights import Rule
 
 KERNELS = ("softmax", "relu")
 RELATIONS = ("none", "bias", "scale", "reweight")
