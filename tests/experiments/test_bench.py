@@ -61,6 +61,8 @@ def test_the_command_prints_json(capsys):
     assert told["rows"][0]["model"] == "A1"
     assert told["rows"][0]["ratio"] > 0
     assert told["rows"][0]["over_floor"] > 1
+    recorded, batching = told["rows"][0]["recorded"], told["rows"][0]["batching"]
+    assert batching is None if recorded else 0 < batching < told["rows"][0]["milliseconds"]
     assert (told["rows"][0]["launches"] > 0) == torch.cuda.is_available()
 
 

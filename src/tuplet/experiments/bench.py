@@ -54,6 +54,7 @@ class Measured:
         model: its name.
         precision: of the step.
         milliseconds: of a training step, batching included: the median.
+        batching: milliseconds of it in which a batch is read and its tokens are prepared; NaN where that is recorded too.
         products: milliseconds of the same step's matrix products alone.
         graphs: learned from in a second.
         megabytes: most memory in use; of the process on a CPU, of the device on a GPU.
@@ -69,6 +70,7 @@ class Measured:
     model: str
     precision: str
     milliseconds: float
+    batching: float
     products: float
     graphs: float
     megabytes: float
@@ -145,12 +147,14 @@ def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, ste
     times = [_timed(lambda batch=batch: loop.step([batch]), gpu) for batch in batches * 2][steps:]  # type: ignore[misc]
     milliseconds = 1e3 * (statistics.median(times) if not gpu else sum(times) / len(times))
     most = (torch.cuda.max_memory_allocated() if gpu else _resident()) / 2**20  # before anything else is measured
+    batching = [_timed(lambda batch=batch: prepare(model, task.graphs, batch), gpu) for batch in batches]  # type: ignore[misc]
     flops, traffic = _work(model, task, batches[0], options.precision)
     products, copies = _rates(fabric.device, options.precision)
     return Measured(
         name,
         options.precision,
         milliseconds,
+        math.nan if loop.recorder is not None else 1e3 * statistics.median(batching),
         1e3 * _products(model, task, batches[0], options),
         1e3 * options.batch_size / milliseconds,
         most,
