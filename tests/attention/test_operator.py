@@ -148,6 +148,26 @@ def test_compiled_rows_are_those_of_torch(case, rule, dtype, monkeypatch):
     torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda q, k, v, table: (q.double(), k, v, table),
+        lambda q, k, v, table: (q[:3], k, v, table),
+        lambda q, k, v, table: (q, k[:, :1], v[:, :1], table),
+        lambda q, k, v, table: (q, k[:2], v[:2], table),
+        lambda q, k, v, table: (q, k, v[:2], table),
+        lambda q, k, v, table: (q, k[..., :2], v, table),
+        lambda q, k, v, table: (q, k, v, table[:1]),
+    ],
+    ids=["another type", "few queries", "few heads", "few keys", "few values", "narrow keys", "few types"],
+)
+def test_what_does_not_fit_is_refused_and_not_read_beyond(spoil):
+    lists = structure.Rows.of(torch.arange(8).repeat(3), torch.arange(24) % 8, 8, torch.arange(24) % 3)
+    given = torch.ones(8, 4, 8), torch.ones(8, 4, 8), torch.ones(8, 4, 8), torch.ones(3, 4)
+    with pytest.raises((RuntimeError, IndexError)):
+        rows.RowAttention.apply(*spoil(*given), bags.Keyed.apart((lists,), 8), Rule("softmax", "bias", 1.0))
+
+
 def test_compiled_exponentials_are_exact_from_zero_to_where_they_vanish():
     """Rows of two pairs with the scores 0 and x: the second weight is e^x / (1 + e^x)."""
     x = torch.cat([-torch.logspace(-8, 2, 4001), torch.tensor([0.0, -86.9, -87.1, -200.0])])

@@ -98,6 +98,28 @@ def test_building_pairs_of_simplices_is_not_forgotten(name, options, graph, trai
     assert 0.75 <= predicted / measured <= 2.5
 
 
+@pytest.mark.parametrize(
+    "name, n, graphs, options",
+    [
+        ("A2^VT", 24, 20, {"heads": 8, "virtual": 16}),
+        ("A2^LN+VT", 24, 20, {"heads": 4, "virtual": 6}),
+        ("AS0:1^VS", 60, 40, {"heads": 8, "virtual": 8}),
+    ],
+)
+def test_many_virtual_tokens_of_small_graphs_are_counted(name, n, graphs, options):
+    """There pairs with virtual tokens are lists, which take more memory than vectors do."""
+    model = tuplet.build(name, dim=64, depth=3, **options)
+    batch = [nx.gnm_random_graph(n, 3 * n // 2, seed=seed) for seed in range(graphs)]
+    model(batch[:2]).sum().backward()
+    known = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    cost = model.cost(batch)
+    trained = peak_bytes(lambda: model(batch).sum().backward(), torch.device("cpu")) + 3 * known
+    assert 0.75 <= cost.peak_bytes / trained <= 1.25
+    with torch.no_grad():
+        inferred = peak_bytes(lambda: model(batch), torch.device("cpu")) + known
+    assert 0.75 <= cost.inference_bytes / inferred <= 1.25
+
+
 def test_pairs_and_tokens_are_counted_exactly():
     graphs = [nx.path_graph(4), nx.complete_graph(5)]
     for name in NAMES:

@@ -50,3 +50,27 @@ def test_other_numbers_are_left_to_torch(monkeypatch):
     assert library.load(torch.empty(0, device="meta")) is None
     monkeypatch.setenv("TUPLET_NATIVE", "0")
     assert library.load(torch.empty(0)) is None
+
+
+@needs_compiler
+@pytest.mark.usefixtures("_afresh")
+def test_a_broken_file_is_made_anew_and_compilers_may_have_arguments(monkeypatch, tmp_path):
+    monkeypatch.setenv("CC", "cc -DNOTHING")
+    assert library.load(torch.empty(0)) is not None
+    (made,) = (tmp_path / "native").iterdir()
+    broken = tmp_path / "other" / "native" / made.name  # elsewhere: a loaded file is not looked at again
+    broken.parent.mkdir(parents=True)
+    broken.touch()
+    monkeypatch.setenv("TUPLET_CACHE", str(tmp_path / "other"))
+    library._load.cache_clear()
+    assert library.load(torch.empty(0)) is not None
+    assert broken.stat().st_size > 0
+
+
+@pytest.mark.usefixtures("_afresh")
+def test_without_a_folder_torch_serves(monkeypatch):
+    def missing():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(library, "default_root", missing)
+    assert library.load(torch.empty(0)) is None

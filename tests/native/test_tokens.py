@@ -89,3 +89,21 @@ def test_threads_change_no_bit():
         torch.set_num_threads(threads)
     for other in results[1:]:
         assert all(map(torch.equal, results[0], other))
+
+
+@pytest.mark.usefixtures("_native")
+@pytest.mark.parametrize("gelu", [True, False])
+def test_what_is_no_number_stays_none(gelu):
+    x = torch.tensor([[float("nan"), 1.0]])
+    assert activate(x, torch.zeros(2), gelu)[0].isnan().tolist() == [True, False]
+    after, below = activate_backward(torch.tensor([[float("nan"), -1.0]]), torch.tensor([[1.0, float("nan")]]), gelu)
+    assert after[0].isnan().tolist() == [True, False]
+    assert below[0, 1].isnan() or not gelu
+
+
+@pytest.mark.usefixtures("_native")
+def test_weights_may_be_strided():
+    x, wide = numbers(6, 4, dtype=torch.float32), torch.randn(4, 2)
+    found = add_and_normalise(x.clone(), torch.zeros_like(x), wide[:, 0], wide[:, 1], EPS)[0]
+    torch.testing.assert_close(found, F.batch_norm(x, None, None, wide[:, 0], wide[:, 1], True, 0.1, EPS))
+    torch.testing.assert_close(activate(x.clone(), wide[:, 0], True), F.gelu(x + wide[:, 0]))

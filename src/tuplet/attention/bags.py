@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tuplet.attention.compiled import KERNELS
 from tuplet.attention.known import notes_on
+from tuplet.attention.weights import Rule
 from tuplet.graphs import repeat
 from tuplet.native import Library, load
 from tuplet.patterns.structure import Lines, Rows, Side, Structure, Walk
@@ -28,8 +29,8 @@ PAIRS_A_ROW = 4
 """How many pairs of a row are few: their indices take no more memory than a few vectors."""
 PAIRS_A_LINE = 512
 """Tokens on the longer side of lines that are read as rows, at most, where rows are not compiled."""
-PAIRS_COMPILED = 16
-"""How many pairs of a row are few where rows are compiled."""
+PAIRS_COMPILED, LINE_COMPILED = 16, 4096
+"""The same where they are."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,31 @@ class Bags:
         column, kind = self.row.index_select(0, pair), self.kind.index_select(0, pair)
         return Bags(self.heads, offsets.to(row.dtype), row, column, kind, pair)
 
-    def library(self, x: Tensor, kernel: str) -> Library | None:
-        """Compiled functions for such vectors and this kernel, if there are any."""
-        return load(x) if self.offsets.dtype == torch.int32 and kernel in KERNELS else None
+    def library(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, rule: Rule) -> Library | None:
+        """Compiled functions for attention over these pairs, if there are any. What does not fit is left to torch, which says why."""
+        if (
+            self.offsets.dtype != torch.int32
+            or rule.kernel not in KERNELS
+            or len({x.dtype for x in (q, k, v, table)}) > 1
+        ):
+            return None
+        column, kind = self.most
+        fits = (
+            q.shape[0] * q.shape[1] == len(self.offsets) - 1
+            and q.shape[1:] == k.shape[1:]
+            and k.shape[:2] == v.shape[:2]
+        )
+        fits &= (
+            q.shape[1] == self.heads
+            and column < k.shape[0] * k.shape[1]
+            and (rule.relation == "none" or kind < table.numel())
+        )
+        return load(q) if fits else None
+
+    @cached_property
+    def most(self) -> tuple[int, int]:
+        """The largest column and kind, -1 where there is no pair."""
+        return (int(self.column.max()), int(self.kind.max())) if len(self.column) else (-1, -1)
 
     def dots(self, queries: Tensor, keys: Tensor) -> Tensor:
         """(P,) products of a query's and a key's vector, (T1, h, c) and (T2, h, c), for each pair."""
@@ -136,13 +159,15 @@ class Portion:
         return self.bags.transposed(self.keys)
 
 
-def portions(keyed: Keyed, heads: int, queries: int) -> Iterator[Portion]:
+def portions(keyed: Keyed, q: Tensor) -> Iterator[Portion]:
     """The pairs in portions of bounded size. What is a single portion is kept for other layers, while the structures live."""
     known = notes_on(keyed.groups)
+    queries, heads = q.shape[:2]
     name = (heads, keyed.joint, keyed.first_keys, keyed.first_types)
     if name not in known:
         reaches = [_reach(group, queries) for group in keyed.groups]
-        spans = _cut(reaches, heads, keyed)
+        few = PAIRS_A_ROW if load(q) is None else PAIRS_COMPILED
+        spans = _cut(reaches, heads, keyed, few)
         if len(spans) > 1:
             yield from (Portion(span, _bags(reaches, heads, span, keyed), keyed.keys) for span in spans)
             return
@@ -156,7 +181,7 @@ def are_rows(group: Structure, q: Tensor, kernel: str) -> bool:
         return True
     narrow, wide = min(group.longest), max(group.longest)
     short = narrow <= PAIRS_A_ROW and wide <= PAIRS_A_LINE
-    compiled = narrow <= PAIRS_COMPILED and kernel in KERNELS and load(q) is not None
+    compiled = narrow <= PAIRS_COMPILED and wide <= LINE_COMPILED and kernel in KERNELS and load(q) is not None
     return group.relation is None and not group.skip_self and (short or compiled)
 
 
@@ -211,13 +236,13 @@ def _reach_in_lines(query: Side, key: Side, queries: int) -> _Reach:
     return _Reach(torch.zeros_like(start), length, start, step, places, line[:0])
 
 
-def _cut(reaches: list[_Reach], heads: int, keyed: Keyed) -> list[slice]:
+def _cut(reaches: list[_Reach], heads: int, keyed: Keyed, few: int) -> list[slice]:
     """Portions of queries with a bounded number of pairs."""
     tokens = len(reaches[0].count)
     seen = [group for head in range(heads) for group in keyed.seen_by(head)]
     sums = torch.stack([reaches[group].count for group in seen]).sum(0).cumsum(0)
     total = int(sums[-1]) if tokens else 0
-    limit = max(PAIRS_AT_ONCE, PAIRS_COMPILED * max(tokens, keyed.keys) * heads)
+    limit = max(PAIRS_AT_ONCE, few * max(tokens, keyed.keys) * heads)
     if total <= limit:
         return [slice(0, tokens)]
     marks = torch.arange(1, total // limit + 1, device=sums.device) * limit

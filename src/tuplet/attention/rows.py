@@ -29,7 +29,7 @@ def forward(
     dtype, heads = q.dtype, q.shape[1]
     q, k, v, table = _ready(q, k, v, table)
     messages, masses = [], []
-    for portion in portions(keyed, heads, len(q)):
+    for portion in portions(keyed, q):
         message, lse, weight = _attend(q[portion.span], k, v, table, portion.bags, rule)
         messages.append(message)
         masses.append(lse)
@@ -38,7 +38,7 @@ def forward(
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, table: Tensor, bags: Bags, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
     """Messages, (R,) log-sum-exps, and (P,) weights before a relation multiplies them."""
-    if (library := bags.library(q, rule.kernel)) is not None:
+    if (library := bags.library(q, k, v, table, rule)) is not None:
         return compiled.forward(library, bags, q, k, v, table, rule)
     entry = _entries(table, bags, rule)
     weight = rule.score(bags.dots(q, k), entry)[1]
@@ -66,17 +66,17 @@ def backward(
     kept: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v and the relation table; ``kept`` are the weights that ``forward`` gave, or None."""
-    dtype, heads = q.dtype, q.shape[1]
+    dtype = q.dtype
     grad_out, q, k, v, wide_table = _ready(grad_out, q, k, v, table)
     grad_table = torch.zeros_like(wide_table).view(-1)
     grads_q = []
     grad_k = grad_v = None
-    for portion in portions(keyed, heads, len(q)):
+    for portion in portions(keyed, q):
         span, bags = portion.span, portion.bags
         weight = _attend(q[span], k, v, wide_table, bags, rule)[2] if kept is None else kept
         masses = None if grad_lse is None else grad_lse[span].reshape(-1).contiguous()
         given = grad_out[span], masses, q[span], k, v, wide_table, weight, rule
-        if (library := bags.library(q, rule.kernel)) is not None:
+        if (library := bags.library(q[span], k, v, wide_table, rule)) is not None:
             own_q, own_k, own_v, grad_entry = compiled.backward(library, bags, portion.back, *given)
         else:
             own_q, own_k, own_v, grad_entry = _attend_backward(bags, portion.back, *given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 from math import comb
 from typing import Any, Literal
 
@@ -191,7 +190,7 @@ class ModelConfig:
         if self.pool_over == "nodes" and dims is not None and dims[0] > 0:
             raise OptionError(f"pool_over: {self.name} has no 0-simplices to pool over; came 'nodes'")
 
-    @cached_property
+    @property
     def choices(self) -> Choices:
         """What the name says."""
         return parse(self.name)

@@ -1,7 +1,7 @@
 """What a training step will cost, before any of it runs: tokens, pairs, FLOPs and peak bytes.
 
 The peak is counted, not fitted: below, each tensor that autograd keeps is one entry, in units of one vector of width d a
-token. Attention keeps nothing of the size of the pairs, so its tiles enter as a constant.
+token. Attention keeps nothing of the size of the pairs but for rows, which are few a token; tiles enter as a constant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import comb
 
 import torch
 
-from tuplet.attention.bags import PAIRS_AT_ONCE, PAIRS_COMPILED
+from tuplet.attention.bags import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAIRS_COMPILED
 from tuplet.attention.kernels import favor_features
 from tuplet.errors import TooLargeError
 from tuplet.models.config import ModelConfig
@@ -25,6 +25,8 @@ LINE_TENSORS, ROW_TENSORS = 6, 5
 """Tensors of the size of a tile of pairs, or of a portion of queries where there are no pairs, that exist at once."""
 BYTES_A_BAGGED_PAIR = 52
 """Most bytes that exist at once for a pair of rows, counted for each head: where it stands both ways, scores and gradients."""
+BYTES_A_VIRTUAL_PAIR, BYTES_TO_LIST_IT = 14, 20
+"""Bytes of a token and a virtual one that see each other, each way and for each head: in training, and while they are listed."""
 EQUALITY_TENSORS = 4
 """The same for finding the equality patterns of a tile's pairs."""
 BYTES_A_RELATED_PAIR = 72
@@ -104,7 +106,10 @@ def estimate(
     )  # keys of a line: a graph, or an axis of it
     vector = config.dim * item
     layer_queries, layer_keys = _kept_a_layer(config, patterns, graph.device)
-    bagged = _bagged_pairs(config, patterns, sizes, pairs)
+    few = PAIRS_COMPILED if graph.device.type == "cpu" else PAIRS_A_ROW
+    bagged = _bagged_pairs(config, patterns, sizes, pairs, few)
+    listed = config.virtual <= few and max(keys.counts) <= LINE_COMPILED and graph.device.type == "cpu"
+    seen = 2 * config.virtual * sizes.queries * config.heads * (listed and virtual > 0)
     layer = layer_queries * sizes.queries + layer_keys * sizes.keys + bagged / config.dim  # rows keep their weights
     update = 4 * (sizes.keys + sizes.pairs_of_nodes) if choices.cross else 0
     kept = config.depth * layer + (config.depth - 1) * update + sizes.embedding + sizes.pairs_of_nodes
@@ -129,8 +134,12 @@ def estimate(
         tokens=sizes.queries + (sizes.keys if choices.cross else 0),
         pairs=pairs + 2 * config.virtual * sizes.queries * (virtual > 0),
         flops=3 * _forward_flops(config, sizes, pairs, groups),
-        peak_bytes=max(4 * parameter_bytes + activations + indices, 3 * parameter_bytes + building),
-        inference_bytes=max(parameter_bytes + forward + tile * 4 // 5 + indices, parameter_bytes + building),
+        peak_bytes=max(
+            4 * parameter_bytes + activations + indices + seen * BYTES_A_VIRTUAL_PAIR, 3 * parameter_bytes + building
+        ),
+        inference_bytes=max(
+            parameter_bytes + forward + tile * 4 // 5 + indices + seen * BYTES_TO_LIST_IT, parameter_bytes + building
+        ),
         least_traffic=moved * vector + 7 * parameter_bytes,
         graphs=(max(graph.sizes), graph.num_graphs),
     )
@@ -207,12 +216,12 @@ def _are_rows(config: ModelConfig, patterns: Patterns) -> bool:
     return all(isinstance(pattern, LocalNeighbour | SimplexNeighbour) for pattern in patterns)
 
 
-def _bagged_pairs(config: ModelConfig, patterns: Patterns, sizes: _Sizes, pairs: int) -> int:
+def _bagged_pairs(config: ModelConfig, patterns: Patterns, sizes: _Sizes, pairs: int, few: int) -> int:
     """Pairs of rows that are worked on at once, counted for each head."""
     if not patterns or not _are_rows(config, patterns):
         return 0
     groups = 1 if config.joint else max(pattern.groups for pattern in patterns)
-    limit = max(PAIRS_AT_ONCE, PAIRS_COMPILED * max(sizes.queries, sizes.keys) * config.heads)
+    limit = max(PAIRS_AT_ONCE, few * max(sizes.queries, sizes.keys) * config.heads)
     return min(pairs * config.heads // groups, limit)
 
 

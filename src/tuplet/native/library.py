@@ -8,9 +8,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import shutil
+import platform
+import shlex
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,23 @@ from tuplet._cache import default_root
 FOLDER = Path(__file__).parent
 REALS = {torch.float32: "float", torch.float64: "double"}
 FLAGS = ["-O2", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
-ARCHITECTURES = {"AVX512": "-march=x86-64-v4", "AVX2": "-march=x86-64-v3"}
+ARCHITECTURES = {"AVX512": ["-march=x86-64-v4"], "AVX2": ["-march=x86-64-v3"]}
+OLDER = {"AVX512": ["-mavx512f", "-mfma"], "AVX2": ["-mavx2", "-mfma"]}
+"""The same for compilers that do not know those names."""
+
+
+class _Wanted:
+    now = True
+
+
+@contextmanager
+def set_aside() -> Iterator[None]:
+    """Here operators of torch serve, which those who count operations can see."""
+    _Wanted.now = False
+    try:
+        yield
+    finally:
+        _Wanted.now = True
 
 
 class Library:
@@ -39,38 +58,45 @@ class Library:
 
 def load(x: Tensor) -> Library | None:
     """The functions for such tensors, if there are any."""
-    if x.device.type != "cpu" or x.dtype not in REALS or os.environ.get("TUPLET_NATIVE") == "0":
-        return None
-    return _load(REALS[x.dtype])
+    wanted = _Wanted.now and os.environ.get("TUPLET_NATIVE") != "0"
+    return _load(REALS[x.dtype]) if wanted and x.device.type == "cpu" and x.dtype in REALS else None
 
 
 @cache
 def _load(real: str) -> Library | None:
-    flags = [*FLAGS, f"-DREAL={real}"]
-    if (architecture := ARCHITECTURES.get(torch.backends.cpu.get_cpu_capability())) is not None:
-        flags.append(architecture)
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        return None
+    capability = torch.backends.cpu.get_cpu_capability()
+    choices = [ARCHITECTURES.get(capability), OLDER.get(capability), []]
+    for architecture in choices:
+        if architecture is not None and (found := _compiled([*FLAGS, f"-DREAL={real}", *architecture])) is not None:
+            return found
+    return None
+
+
+def _compiled(flags: list[str]) -> Library | None:
+    """What the compiler makes of the sources with these flags, or has made of them on such a machine before."""
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     sources = sorted(FOLDER.glob("*.c"))
     text = b"".join(path.read_bytes() for path in [*sorted(FOLDER.glob("*.h")), *sources])
-    key = hashlib.blake2b(repr((compiler, flags)).encode() + text, digest_size=8).hexdigest()
-    path = default_root() / "native" / f"{key}.so"
-    try:
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # complete or not there, for others too
-                made = Path(folder) / path.name
-                command = [compiler, *flags, *map(str, sources), "-o", str(made), "-lm"]
-                subprocess.run(command, check=True, capture_output=True)
-                made.replace(path)
+    machine = platform.machine(), *platform.libc_ver()
+    key = hashlib.blake2b(repr((compiler, flags, machine)).encode() + text, digest_size=8).hexdigest()
+    with suppress(OSError, RuntimeError, subprocess.CalledProcessError):  # no folder, no compiler, or not this one
+        path = default_root() / "native" / f"{key}.so"
+        if path.exists():
+            with suppress(OSError):  # a file that cannot be loaded is made anew
+                return Library(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # complete or not there, for others too
+            made = Path(folder) / path.name
+            command = [*compiler, *flags, *map(str, sources), "-o", str(made), "-lm"]
+            subprocess.run(command, check=True, capture_output=True)
+            made.replace(path)
         return Library(path)
-    except (OSError, subprocess.CalledProcessError):
-        return None
+    return None
 
 
 def _passed(value: Tensor | int | float | None) -> Any:
     if isinstance(value, Tensor):
+        assert value.is_contiguous(), "compiled functions read one number after another"
         return ctypes.c_void_p(value.data_ptr())
     if value is None:
         return None

@@ -7,15 +7,16 @@
 
 enum { SOFTMAX, RELU };               /* kernel */
 enum { NONE, BIAS, SCALE, REWEIGHT }; /* relation */
-enum { ROWS = 64 };                   /* that a thread works on at once */
+enum { ROWS = 64 };                   /* that a thread works on at once, at most */
 
 typedef real four __attribute__((vector_size(4 * sizeof(real)), aligned(sizeof(real)), may_alias));
 
 /* Run a statement for the rows first .. last of all. Usual sizes are constants in it, so that the compiler keeps vectors in registers. */
 #define IN_PORTIONS(statement) \
+    const int64_t even = rows / (4 * threads) + 1, portion = even < ROWS ? even : ROWS; \
     _Pragma("omp parallel for schedule(dynamic) num_threads(threads)") \
-    for (int64_t first = 0; first < rows; first += ROWS) { \
-        const int64_t last = first + ROWS < rows ? first + ROWS : rows; \
+    for (int64_t first = 0; first < rows; first += portion) { \
+        const int64_t last = first + portion < rows ? first + portion : rows; \
         if (size == 8) { \
             enum { size = 8 }; \
             statement; \
@@ -63,7 +64,7 @@ INLINE void weigh(
     }
     const int32_t end = offsets[last];
     if (kernel == RELU) {
-        for (int32_t p = offsets[first]; p < end; p++) weight[p] = weight[p] > 0 ? weight[p] : 0;
+        for (int32_t p = offsets[first]; p < end; p++) weight[p] = weight[p] <= 0 ? 0 : weight[p]; /* NaN stays */
         return;
     }
 #pragma omp simd
@@ -113,7 +114,7 @@ INLINE void grade(
             shift += weight[p] * found;
         }
         for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) {
-            real found = kernel == RELU ? (weight[p] > 0 ? grad_dot[p] : 0) : (grad_dot[p] - shift) * weight[p];
+            real found = kernel == RELU ? (weight[p] <= 0 ? grad_dot[p] * 0 : grad_dot[p]) : (grad_dot[p] - shift) * weight[p];
             if (relation == BIAS) grad_entry[p] = found;
             found *= scale;
             if (relation == SCALE) {

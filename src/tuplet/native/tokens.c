@@ -149,7 +149,7 @@ void activate(
 #pragma omp simd
             for (int64_t i = 0; i < width; i++) {
                 own[i] += bias[i];
-                out[r * width + i] = own[i] > 0 ? own[i] : 0;
+                out[r * width + i] = own[i] <= 0 ? 0 : own[i]; /* NaN stays */
             }
     }
 }
@@ -172,8 +172,8 @@ void activate_backward(
         else
 #pragma omp simd
             for (int64_t i = first * width; i < end; i++) {
-                out[i] = x[i] > 0 ? x[i] : 0;
-                grad[i] = x[i] > 0 ? grad[i] : 0;
+                out[i] = x[i] <= 0 ? 0 : x[i]; /* NaN stays */
+                grad[i] = x[i] <= 0 ? grad[i] * 0 : grad[i];
             }
     }
 }

@@ -33,6 +33,7 @@ from torch_geometric.data import Data
 from tuplet.attention import Rule, lines, rows
 from tuplet.attention.bags import Keyed
 from tuplet.graphs import GraphBatch, read
+from tuplet.native import set_aside
 from tuplet.patterns import (
     Dense,
     Lines,
@@ -109,7 +110,7 @@ def _forward(structures: list[Structure], queries: Tokens, keys: Tokens, d: int,
     generator = torch.Generator().manual_seed(0)
     shapes = ((queries.total, 1, d), (keys.total, 1, d), (keys.total, 1, d), (types, 1))
     q, k, v, table = (torch.rand(shape, generator=generator, dtype=torch.float64) + 0.1 for shape in shapes)
-    with Arithmetic() as work:
+    with Arithmetic() as work, set_aside():
         for structure in structures:
             if isinstance(structure, Lines):
                 lines.forward(q, k, v, table, structure, rule)

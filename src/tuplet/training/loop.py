@@ -124,10 +124,10 @@ class Loop:
         cuda = [self.fabric.device] if self.fabric.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             torch.manual_seed(self.seed + 1_000_003 * self.fabric.global_rank)
-            self.begin()
-            if self.log is not None:
-                self.log(state.history)
             try:
+                self.begin()
+                if self.log is not None:
+                    self.log(state.history)
                 while not state.done:
                     self._epoch()
             finally:
