@@ -7,6 +7,7 @@ from torch.autograd import gradcheck
 
 from tuplet.models import dense_cpu
 from tuplet.models.dense import feed_forward, linear, linear_parts
+from tuplet.native import set_aside
 
 
 @pytest.fixture(params=[2, 4096], ids=["portions", "whole"])
@@ -30,7 +31,7 @@ def results(call, x, modules):
 
 def assert_as_torch(call, x, modules):
     found = results(call, x, modules)
-    with dense_cpu.set_aside():
+    with set_aside():
         expected = results(call, x, modules)
     torch.testing.assert_close(found, expected)
 

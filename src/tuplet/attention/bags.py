@@ -63,24 +63,13 @@ class Bags:
 
     def library(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, rule: Rule) -> Library | None:
         """Compiled functions for attention over these pairs, if there are any. What does not fit is left to torch, which says why."""
-        if (
-            self.offsets.dtype != torch.int32
-            or rule.kernel not in KERNELS
-            or len({x.dtype for x in (q, k, v, table)}) > 1
-        ):
+        one_type = len({x.dtype for x in (q, k, v, table)}) == 1
+        if self.offsets.dtype != torch.int32 or rule.kernel not in KERNELS or not one_type:
             return None
         column, kind = self.most
-        fits = (
-            q.shape[0] * q.shape[1] == len(self.offsets) - 1
-            and q.shape[1:] == k.shape[1:]
-            and k.shape[:2] == v.shape[:2]
-        )
-        fits &= (
-            q.shape[1] == self.heads
-            and column < k.shape[0] * k.shape[1]
-            and (rule.relation == "none" or kind < table.numel())
-        )
-        return load(q) if fits else None
+        alike = q.shape[1:] == k.shape[1:] and k.shape[:2] == v.shape[:2] and q.shape[1] == self.heads
+        within = column < len(k) * self.heads and (rule.relation == "none" or kind < table.numel())
+        return load(q) if alike and within and len(q) * self.heads == len(self.offsets) - 1 else None
 
     @cached_property
     def most(self) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from tuplet.datasets.task import Task
 from tuplet.errors import OptionError
 from tuplet.models import Transformer
 from tuplet.models.baselines import Baseline
-from tuplet.models.dense_cpu import set_aside
+from tuplet.native import set_aside
 from tuplet.training.batches import Members, prepare
 from tuplet.training.inputs import ready
 from tuplet.training.keeper import Keeper

@@ -107,17 +107,15 @@ def _joined(items: list[dict[str, Any]]) -> Data:
     sizes = torch.tensor([item["num_nodes"] for item in items])
     data = Data(num_nodes=int(sizes.sum()), ptr=F.pad(sizes.cumsum(0), (1, 0)))
     slices = {}
-    for field in (name for name in {key: None for item in items for key in item} if name != "num_nodes"):
-        rows = [item[field] for item in items if item[field] is not None]
-        if not rows:
+    for field in (name for name in items[0] if name != "num_nodes"):
+        rows = [item[field] for item in items]
+        if rows[0] is None:
             continue
-        of_nodes = field.startswith(
-            ("edge_index", "edge_label_index", "simplex_index")
-        )  # a column for each pair or simplex
-        counts = torch.tensor([len(part.t()) if of_nodes else len(part) for part in rows])
+        axis = int(field.startswith(("edge_index", "edge_label_index", "simplex_index")))  # node numbers, in columns
+        counts = torch.tensor([part.shape[axis] for part in rows])
         slices[field] = F.pad(counts.cumsum(0), (1, 0))
-        data[field] = torch.cat(rows, dim=int(of_nodes))
-        if of_nodes:
+        data[field] = torch.cat(rows, dim=axis)
+        if axis:
             data[field] += repeat(data.ptr[:-1], counts, int(counts.sum())).to(data[field].device)
     data._slice_dict = slices
     return data

@@ -6,37 +6,23 @@ They go through their tokens portion by portion, so that what lies between produ
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tuplet.native import wanted
 from tuplet.native.tokens import activate, activate_backward
 
 ROWS = 4096
 """Tokens that are worked on at once: few enough for the cache, and enough for threads to share."""
 
 
-class _Wanted:
-    now = True
-
-
-@contextmanager
-def set_aside() -> Iterator[None]:
-    """Here linear maps are torch's own, so that each product is one operation: for those who count them."""
-    _Wanted.now = False
-    try:
-        yield
-    finally:
-        _Wanted.now = True
-
-
 def fits(x: Tensor) -> bool:
     """Whether these functions are for ``x``: on a CPU, in one precision, and not while a compiler looks on."""
     plain = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-    return x.device.type == "cpu" and not plain and _Wanted.now
+    return x.device.type == "cpu" and not plain and wanted()
 
 
 class LinearParts(torch.autograd.Function):

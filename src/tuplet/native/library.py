@@ -37,12 +37,17 @@ class _Wanted:
 
 @contextmanager
 def set_aside() -> Iterator[None]:
-    """Here operators of torch serve, which those who count operations can see."""
+    """Here every product and every step between is an operator of torch: for those who count them."""
     _Wanted.now = False
     try:
         yield
     finally:
         _Wanted.now = True
+
+
+def wanted() -> bool:
+    """Whether ways of a CPU's own may serve."""
+    return _Wanted.now
 
 
 class Library:
@@ -58,8 +63,8 @@ class Library:
 
 def load(x: Tensor) -> Library | None:
     """The functions for such tensors, if there are any."""
-    wanted = _Wanted.now and os.environ.get("TUPLET_NATIVE") != "0"
-    return _load(REALS[x.dtype]) if wanted and x.device.type == "cpu" and x.dtype in REALS else None
+    fits = x.device.type == "cpu" and x.dtype in REALS
+    return _load(REALS[x.dtype]) if fits and wanted() and os.environ.get("TUPLET_NATIVE") != "0" else None
 
 
 @cache

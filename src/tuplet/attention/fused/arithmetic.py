@@ -25,9 +25,8 @@ LOG2E, LOG2E_REST, LN2 = (
 def exp(x, PRECISION: tl.constexpr):
     """e^x. GPUs have powers of two: where products are exact, what rounding x·log2(e) loses, up to x/2 units, is made up for."""
     if PRECISION == "ieee":
-        x = tl.maximum(
-            x, -110.0, propagate_nan=tl.PropagateNan.ALL
-        )  # below, e^x is 0, and infinity less itself no number
+        # below -110, e^x is 0, and for -infinity what is lost would be no number
+        x = tl.maximum(x, -110.0, propagate_nan=tl.PropagateNan.ALL)
         power = x * LOG2E
         lost = tl.fma(x, LOG2E, -power) + x * LOG2E_REST
         value = tl.exp2(power)
