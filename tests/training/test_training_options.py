@@ -93,7 +93,7 @@ def test_layers_are_preset_file_command_line_set(tmp_path):
     )
     (tmp_path / "empty.yaml").write_text("model_options:\n")
     assert resolve("csl", config=tmp_path / "empty.yaml") == resolve("csl")
-    shared = {"heads": 4, "dropout": 0.0, "pool": "add", "encodings": ["RWSE:20:28"]}
+    shared = {"heads": 4, "dropout": 0.0, "pool": "add", "pool_unit": 559, "encodings": ["RWSE:20:28"]}
     assert options.model_options == {**shared, "depth": 1, "dim": 32}
 
 

@@ -53,7 +53,9 @@ class ModelConfig:
         relation: "none", "bias", "scale", "reweight"; None picks scale for SN with the joint softmax (bias with Performer),
             bias for Ngbh+, +basis and every other joint softmax, else none.
         pool: pooling to graphs, and at each step to nodes: "mean", "add" or "max". A sum over n^k tuples grows with
-            the graph: "add" can count, and needs a smaller learning rate.
+            the graph: "add" can count, and wants a ``pool_unit``.
+        pool_unit: graph outputs are made of sums divided by this number, such as the tokens of a typical graph: the same
+            functions as without it, whose inputs and gradients begin as small as those of a mean. Read for "add" alone.
         norm: "batch" (over all tokens of the batch), "layer" or "none".
         norm_position: "post" or "pre".
         activation: of feed-forward, pooling and head: "gelu" or "relu".
@@ -93,6 +95,7 @@ class ModelConfig:
     softmax: Literal["groups", "joint"] | None = None
     relation: Literal["none", "bias", "scale", "reweight"] | None = None
     pool: Literal["add", "mean", "max"] = "mean"
+    pool_unit: float = 1.0
     norm: Literal["batch", "layer", "none"] = "batch"
     norm_position: Literal["post", "pre"] = "post"
     activation: Literal["gelu", "relu"] = "gelu"
@@ -131,6 +134,8 @@ class ModelConfig:
         for field in ("degree", "repeats", "directed", "recompute", "check_memory", "truncate"):
             if not isinstance(getattr(self, field), bool) and (field != "degree" or self.degree is not None):
                 raise OptionError(f"{field}: expected True or False; came {getattr(self, field)!r}")
+        if not isinstance(self.pool_unit, int | float) or not 0 < self.pool_unit < float("inf"):
+            raise OptionError(f"pool_unit: expected a positive number; came {self.pool_unit!r}")
         if self.features is not None and (not isinstance(self.features, int) or self.features < 1):
             raise OptionError(f"features: expected a positive int or None; came {self.features!r}")
         if not isinstance(self.sample_seed, int) or self.sample_seed < 0:

@@ -168,7 +168,8 @@ class Transformer(nn.Module):
         if config.task == "graph":
             rows = prepared.query_graph
             tokens = len(rows.rows if isinstance(rows, Lists) else rows)
-            return self.head(pool(x[:tokens], rows, prepared.layouts.graphs, config.pool))
+            pooled = pool(x[:tokens], rows, prepared.layouts.graphs, config.pool)
+            return self.head(pooled / config.pool_unit if config.pool == "add" else pooled)
         if isinstance(self.node_pooling, NodePooling) and prepared.prefixes is not None:
             x = self.node_pooling(x, nodes, prepared.prefixes)
         elif isinstance(self.node_pooling, SimplexPooling) and prepared.incidence is not None:
