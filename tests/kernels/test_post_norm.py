@@ -25,7 +25,7 @@ def make(width):
 
 def run(modules, x, message, gelu, live):
     output, first, last, one, two = modules
-    return post_norm(PostNorm(x, message, output, (first, last), (one, two), gelu, live))[0]
+    return post_norm(PostNorm(x, message, output, (first, last), (one, two), gelu, live))[0].values
 
 
 def plain(modules, x, message, gelu):
@@ -60,6 +60,33 @@ def test_against_torch(tokens, width, gelu, masked):
             torch.testing.assert_close(a.double(), b.double(), rtol=1e-4, atol=1e-4 * max(1.0, float(b.abs().max())))
     for a in grads[:2]:
         assert not a[~live].any()
+
+
+def test_layer_after_layer_keeps_neither_tokens_nor_sums():
+    """The second layer is given what the first one's norm made its tokens of: the same results, and two vectors fewer kept."""
+    torch.manual_seed(0)
+    layers = [make(24), make(24)]
+    others = copy.deepcopy(layers)
+    x, *messages = (torch.randn(70, 24, device=DEVICE, requires_grad=True) for _ in range(3))
+    live = torch.arange(70, device=DEVICE) < 66
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append((t.data_ptr(), t.shape)) or t, lambda t: t):
+        first = post_norm(stream(layers[0], x, messages[0], live))[0]
+        kept.clear()
+        (second,) = post_norm(stream(layers[1], first, messages[1], live))
+    assert len({at for at, shape in kept if shape == x.shape}) == 3  # the message, t before and t after
+    assert first.values.data_ptr() not in {at for at, _ in kept}
+    y = plain(others[0], x[live], messages[0][live], True)
+    expected = plain(others[1], y, messages[1][live], True)
+    grad = torch.randn_like(x) * live[:, None]
+    given = [x, *messages]
+    found = torch.autograd.grad(second.values, [*given, *layers[0].parameters(), *layers[1].parameters()], grad)
+    wanted = torch.autograd.grad(
+        expected, [*given, *others[0].parameters(), *others[1].parameters()], grad[live], allow_unused=True
+    )
+    torch.testing.assert_close(second.values[live], expected, rtol=1e-4, atol=1e-4)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4 * max(1.0, float(b.abs().max())))
 
 
 def test_biases_before_a_norm_have_no_gradient():
@@ -97,7 +124,7 @@ def test_several_streams_and_tf32_in_one_operator():
         given = [copy.deepcopy(modules) for modules, _, _ in streams]
         tasks = [stream(modules, x, message) for modules, (_, x, message) in zip(given, streams, strict=True)]
         found = post_norm(*tasks)
-        sum(z.cos().sum() for z in found).backward()
+        sum(z.values.cos().sum() for z in found).backward()
     finally:
         torch.set_float32_matmul_precision(before)
     for z, mine, (modules, x, message) in zip(found, given, streams, strict=True):
@@ -105,7 +132,7 @@ def test_several_streams_and_tf32_in_one_operator():
         expected = plain(other, x.double(), message.double(), True)
         expected.cos().sum().backward()
         pairs = [
-            (z, expected),
+            (z.values, expected),
             *zip((p.grad for p in mine.parameters()), (p.grad for p in other.parameters()), strict=True),
         ]
         off = [float((a - b).abs().max()) / max(1.0, float(b.abs().max())) for a, b in pairs]
@@ -115,7 +142,7 @@ def test_several_streams_and_tf32_in_one_operator():
 def test_a_stream_that_nothing_reads():
     torch.manual_seed(0)
     tasks = [stream(make(16), *(torch.randn(9, 16, device=DEVICE, requires_grad=True) for _ in range(2))) for _ in "ab"]
-    post_norm(*tasks)[0].cos().sum().backward()
+    post_norm(*tasks)[0].values.cos().sum().backward()
     assert tasks[0].x.grad.any()
     assert not tasks[1].x.grad.any()
 
@@ -123,9 +150,9 @@ def test_a_stream_that_nothing_reads():
 SHAPES = (70, 32), (9, 16)
 
 
-def stream(modules, x, message):
+def stream(modules, x, message, live=None):
     output, first, last, one, two = modules
-    return PostNorm(x, message, output, (first, last), (one, two), True, None)
+    return PostNorm(x, message, output, (first, last), (one, two), True, live)
 
 
 def test_operator_is_sound():
@@ -134,5 +161,5 @@ def test_operator_is_sound():
     x, message = (torch.randn(20, 16, device=DEVICE, requires_grad=True) for _ in range(2))
     parameters = PostNorm(x, message, output, (first, last), (one, two), False, None).parameters
     nothing = torch.empty(0, dtype=torch.bool, device=DEVICE)
-    given = ([x], [message], parameters, [nothing], [1e-5, 1e-5], False)
+    given = ([x], [], [message], parameters, [nothing], [1e-5, 1e-5], False)
     torch.library.opcheck(torch.ops.tuplet.post_norm.default, given)

@@ -11,6 +11,7 @@ from torch import nn
 pytest.importorskip("triton")
 
 from tuplet.kernels.halves import halved
+from tuplet.kernels.normed import Normed
 from tuplet.kernels.project import Maps, project
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,6 +63,34 @@ def test_against_torch(off):
             assert a.numel() == 0 or float((a - b).abs().max()) <= off * max(1e-30, float(b.abs().max()))
 
 
+def test_tokens_that_a_norm_made_are_made_again(off):
+    """Gradients are those of the tokens themselves, and what is kept is what the norm made them of."""
+    torch.manual_seed(0)
+    tokens = [normed(50, 24), normed(9, 24)]
+    models = [make(24, (1, 2)) for _ in tokens]
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.data_ptr()) or x, lambda x: x):
+        maps = [Maps(x, list(model), [len(x.values)]) for x, model in zip(tokens, models, strict=True)]
+        outputs = project(*maps)
+    assert {x.values.data_ptr() for x in tokens}.isdisjoint(kept)
+    assert {x.origin[0].data_ptr() for x in tokens} <= set(kept)
+    for found, x, model in zip(outputs, tokens, models, strict=True):
+        other, plainly = copy.deepcopy(model).double(), x.values.detach().double().requires_grad_()
+        grad = torch.randn_like(found)
+        grads = torch.autograd.grad(found, [x.values, *model.parameters()], grad, retain_graph=True)
+        expected = plain(plainly, list(other), [len(plainly)])
+        wanted = torch.autograd.grad(expected, [plainly, *other.parameters()], grad.double())
+        for a, b in [(found, expected), *zip(grads, wanted, strict=True)]:
+            assert float((a - b).abs().max()) <= off * float(b.abs().max())
+
+
+def normed(rows, width):
+    t, weight, bias = (torch.randn(size, device=DEVICE) for size in ((rows, width), (width,), (width,)))
+    found = torch.stack([t.mean(0), 1 / t.std(0)])
+    values = (t - found[0]) * (found[1] * weight) + bias
+    return Normed(values.requires_grad_(), (t, found, weight, bias))
+
+
 def test_what_no_kernel_fits():
     x = torch.randn(4, 16)
     assert not Maps(x, [nn.Linear(16, 8)], [4]).fit
@@ -73,7 +102,7 @@ def test_operator_is_sound():
     torch.manual_seed(0)
     model = make(16, (1, 1, 1))
     x = torch.randn(20, 16, device=DEVICE, requires_grad=True)
-    given = ([x], [one.weight for one in model], [one.bias for one in model], [3], [3], [2], [12, 8], torch.float32)
+    given = ([x], [], [one.weight for one in model], [one.bias for one in model], [3], [3], [2], [12, 8], torch.float32)
     torch.library.opcheck(torch.ops.tuplet.project.default, given)
 
 
@@ -110,5 +139,5 @@ def test_halves_of_nothing_and_of_what_is_not_finite():
 def test_gradients_of_low_precision_have_the_weights_type():
     model = make(16, (1, 1), bias=False)
     x, grad = (torch.randn(20, width, device=DEVICE, dtype=torch.float16) for width in (16, 32))
-    given = ([grad], [x], [one.weight.detach() for one in model], [2], [1], [20])
+    given = ([grad], [x], [], [one.weight.detach() for one in model], [2], [1], [20])
     torch.library.opcheck(torch.ops.tuplet.project_backward.default, given, test_utils="test_faketensor")

@@ -45,6 +45,13 @@ def store_vector(X, column, width, values):
 
 
 @triton.jit
+def normed_tile(t, Found, Weight, Bias, column, width):
+    """What a norm made of a tile; Found (2, width) are mean and scale."""
+    slope = load_vector(Weight, column, width) * load_vector(Found + width, column, width)
+    return (t - load_vector(Found, column, width)[None, :]) * slope[None, :] + load_vector(Bias, column, width)[None, :]
+
+
+@triton.jit
 def rows_alive(Live, row, rows, MASKED: tl.constexpr):
     """Which rows exist and are not padding."""
     live = row < rows

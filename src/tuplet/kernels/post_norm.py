@@ -19,6 +19,7 @@ from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.norm import WARPS, momentum_of, room_for, sizes_of
+from tuplet.kernels.normed import PARTS, Normed, origins, values
 from tuplet.kernels.sizes import power, precision
 
 ROWS, GRADIENT_ROWS = 32, 32
@@ -33,7 +34,7 @@ class PostNorm:
     """What follows on attention for some tokens.
 
     Args:
-        x: (T, d) tokens.
+        x: (T, d) tokens; where it is known what they were made of, s is not kept and is made again on the way back.
         message: (T, d), before the output projection.
         output: the projection.
         norms: the two batch norms.
@@ -42,7 +43,7 @@ class PostNorm:
         live: (T,) which rows are no padding; None if all.
     """
 
-    x: Tensor
+    x: Tensor | Normed
     message: Tensor
     output: nn.Linear
     norms: tuple[nn.BatchNorm1d, nn.BatchNorm1d]
@@ -73,19 +74,24 @@ class PostNorm:
         )  # fmt: skip
 
 
-def post_norm(*streams: PostNorm, follow: bool = True) -> list[Tensor]:
+def post_norm(*streams: PostNorm, follow: bool = True) -> list[Normed]:
     """BN(y + FFN(y)) of y = BN(x + Wo message) in training mode, for several sets of tokens; rows that are not live do not
     count; ``follow``: running statistics do."""
-    lives = [one.x.new_empty(0, dtype=torch.bool) if one.live is None else one.live for one in streams]
+    lives = [one.message.new_empty(0, dtype=torch.bool) if one.live is None else one.live for one in streams]
     outputs = _post_norm(
-        [one.x.contiguous() for one in streams], [one.message.contiguous() for one in streams],
+        [values(one.x).contiguous() for one in streams], origins([one.x for one in streams]), [one.message.contiguous() for one in streams],
         [parameter for one in streams for parameter in one.parameters], lives,
         [norm.eps for one in streams for norm in one.norms], streams[0].gelu,
     )  # fmt: skip
     if follow:
         for one, found in zip(streams, outputs[3::KEPT], strict=True):
             one.follow(found)
-    return outputs[::KEPT]
+    made = zip(streams, outputs[::KEPT], outputs[2::KEPT], outputs[3::KEPT], strict=True)
+    return [Normed(z, tuple(x.detach() for x in (t, found[1], *_affine(one)))) for one, z, t, found in made]  # type: ignore[arg-type]
+
+
+def _affine(one: PostNorm) -> tuple[Tensor, Tensor]:
+    return one.norms[1].weight, one.norms[1].bias
 
 
 KEPT = 4
@@ -95,9 +101,10 @@ PARAMETERS = 10
 
 @torch.library.custom_op("tuplet::post_norm", mutates_args=())
 def _post_norm(
-    xs: Sequence[Tensor], messages: Sequence[Tensor], parameters: Sequence[Tensor], lives: Sequence[Tensor],
-    eps: Sequence[float], gelu: bool,
+    xs: Sequence[Tensor], origin: Sequence[Tensor], messages: Sequence[Tensor], parameters: Sequence[Tensor],
+    lives: Sequence[Tensor], eps: Sequence[float], gelu: bool,
 ) -> list[Tensor]:  # fmt: skip
+    """``origin`` is for the way back (see ``origins``)."""
     streams = zip(
         xs, messages, dealt(parameters, [PARAMETERS] * len(xs)), lives, dealt(eps, [2] * len(xs)), strict=True
     )
@@ -117,9 +124,9 @@ def _gradients(
     lives: Sequence[Tensor], gelu: bool,
 ) -> list[Tensor]:  # fmt: skip
     """For each stream those of x and of the message; flat of W1, W2, b1 and Wo; and (2, 3, width) of weights and biases of
-    the norms, and of the biases before them."""
+    the norms, and of the biases before them. ``kept`` are t, what the norms found, and s or what makes x again."""
     count = len(grads)
-    each = dealt(kept, [KEPT - 1] * count), dealt(parameters, [PARAMETERS] * count)
+    each = dealt(kept, [len(kept) // count] * count), dealt(parameters, [PARAMETERS] * count)
     streams = zip(grads, messages, *each, lives, strict=True)
     found = beside(*(partial(_backward_one, *one, gelu) for one in streams))
     return [tensor for tensors in found for tensor in tensors]
@@ -138,17 +145,21 @@ def _(grads: Sequence[Tensor], messages: Sequence[Tensor], kept: Any, parameters
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     ctx.set_materialize_grads(False)
-    xs, messages, parameters, lives, _, ctx.gelu = inputs
-    ctx.count = len(xs)
-    kept = [tensor for place, tensor in enumerate(output) if place % KEPT]
-    ctx.save_for_backward(*messages, *lives, *kept, *parameters)
+    xs, origin, messages, parameters, lives, _, ctx.gelu = inputs
+    ctx.count, ctx.known = len(xs), len(origin)
+    before = dealt(origin, [PARTS] * len(xs)) if origin else [[s] for s in output[1::KEPT]]
+    kept = zip(output[2::KEPT], output[3::KEPT], before, strict=True)
+    ctx.save_for_backward(
+        *messages, *lives, *parameters, *(tensor for t, found, own in kept for tensor in (t, found, *own))
+    )
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
     saved, count = list(ctx.saved_tensors), ctx.count
     messages, lives, rest = saved[:count], saved[count : 2 * count], saved[2 * count :]
-    kept, parameters = rest[: (KEPT - 1) * count], rest[(KEPT - 1) * count :]
-    given = [torch.zeros_like(s) if grad is None else grad for grad, s in zip(grads[::KEPT], kept[::3], strict=True)]
+    parameters, kept = rest[: PARAMETERS * count], rest[PARAMETERS * count :]
+    ts = kept[:: len(kept) // count]
+    given = [torch.zeros_like(t) if grad is None else grad for grad, t in zip(grads[::KEPT], ts, strict=True)]
     found = _gradients(given, messages, kept, parameters, lives, ctx.gelu)
     of_parameters: list[Tensor] = []
     for flat, norms, own in zip(found[2::KEPT], found[3::KEPT], dealt(parameters, [PARAMETERS] * count), strict=True):
@@ -157,7 +168,7 @@ def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
         (weight_s, bias_s, output_bias), (weight_t, bias_t, b2) = norms
         of_parameters += [grad_output.view_as(output), weight_s, bias_s, g1.view_as(w1), c1, g2.view_as(w2)]
         of_parameters += [weight_t, bias_t, output_bias, b2]
-    return found[::KEPT], found[1::KEPT], of_parameters, [None] * count, None, None
+    return found[::KEPT], [None] * ctx.known, found[1::KEPT], of_parameters, [None] * count, None, None
 
 
 _post_norm.register_autograd(_backward, setup_context=_setup)
@@ -191,8 +202,9 @@ def _forward(
 def _backward_one(
     grad: Tensor, message: Tensor, kept: Sequence[Tensor], parameters: Sequence[Tensor], live: Tensor, gelu: bool
 ) -> tuple[Tensor, ...]:
-    grad, (s, t, found) = grad.contiguous(), kept
+    grad, (t, found, *before) = grad.contiguous(), kept
     output, weight_s, bias_s, w1, b1, w2, weight_t, *_ = parameters
+    s = before[0] if len(before) == 1 else _restored(message, output, before)
     (rows, width), hidden, masked = s.shape, len(w1), {"MASKED": len(live) > 0}
     (mean_s, scale_s, _), (mean_t, scale_t, _) = found
     parts, tile = sizes_of(s)
@@ -216,6 +228,16 @@ def _backward_one(
         num_warps=GRADIENT_WARPS,
     )  # fmt: skip
     return grad_x, grad_message, add_shares(share), norms
+
+
+def _restored(message: Tensor, output: Tensor, origin: Sequence[Tensor]) -> Tensor:
+    """s = x + Wo m, of x as a norm made it."""
+    s = torch.empty_like(origin[0])
+    rows, width = s.shape
+    post_norm_kernels.add_message_again[(-(-rows // ROWS),)](
+        *origin, message, output, s, rows, width, **_low(message), ROWS=ROWS, WIDTH=power(width, 16), num_warps=FEED_WARPS,
+    )  # fmt: skip
+    return s
 
 
 @torch.library.custom_op("tuplet::follow_both", mutates_args=("mean_s", "var_s", "mean_t", "var_t"))

@@ -19,6 +19,7 @@ from tuplet.kernels.norm_kernels import (
     load_tile,
     load_vector,
     move,
+    normed_tile,
     rows_alive,
     settled,
     store_rounded,
@@ -48,6 +49,20 @@ def add_message(
         s = store_rounded(S, row, column, rows, width, s)
         count, mean, square = grow(count, mean, square, s, rows_alive(Live, row, rows, MASKED))
     store_share(Counts, Means, Squares, program, column, width, count, mean, square)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def add_message_again(
+    T, Found, Weight, Bias, M, Wo, S, rows, width,
+    LOW: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """s = x + Wo m, of x as a norm made it of t."""
+    column = tl.arange(0, WIDTH)
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    wo = load_tile(Wo, column, column, width, width).to(LOW)
+    m = load_tile(M, row, column, rows, width).to(LOW)
+    x = normed_tile(load_tile(T, row, column, rows, width), Found, Weight, Bias, column, width)
+    store_tile(S, row, column, rows, width, x + tl.dot(m, tl.trans(wo), input_precision=PRECISION))
 
 
 @triton.jit(do_not_specialize=COUNTS)

@@ -15,6 +15,7 @@ from tuplet.kernels import project_kernels
 from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
+from tuplet.kernels.normed import Normed, origins, values
 from tuplet.kernels.sizes import power, precision
 
 ROWS, WARPS = 64, 4
@@ -29,19 +30,19 @@ class Maps:
     """Square maps of some tokens, results side by side; a map with more outputs than inputs counts as several.
 
     Args:
-        x: (T, width).
+        x: (T, width); where it is known what they were made of, that is kept for the way back.
         layers: the maps of all tokens, and then the last one of each kind; all with biases, or none.
         kinds: how many tokens each kind has, in their order.
     """
 
-    x: Tensor
+    x: Tensor | Normed
     layers: Sequence[nn.Linear]
     kinds: Sequence[int]
 
     @property
     def fit(self) -> bool:
         """Whether there is a kernel for so many outputs of so many kinds of tokens."""
-        width, own = self.x.shape[1], len(self.kinds) - 1
+        width, own = values(self.x).shape[1], len(self.kinds) - 1
         maps = sum(layer.out_features for layer in self.layers) / width - own
         alike = len({layer.bias is None for layer in self.layers}) == 1
         return alike and maps in range(1, MAPS + 1) and len(self.kinds) <= KINDS and len(self.layers) > own
@@ -50,10 +51,11 @@ class Maps:
 def project(*sets: Maps) -> list[Tensor]:
     """(T, outputs) of the maps of several sets of tokens; in autocast in its precision."""
     layers = [layer for one in sets for layer in one.layers]
-    device = sets[0].x.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else sets[0].x.dtype
+    xs = [values(one.x).contiguous() for one in sets]
+    device = xs[0].device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else xs[0].dtype
     return _project(
-        [one.x.contiguous() for one in sets], [layer.weight for layer in layers],
+        xs, origins([one.x for one in sets]), [layer.weight for layer in layers],
         [layer.bias for layer in layers if layer.bias is not None], [len(one.layers) for one in sets],
         [sum(layer.bias is not None for layer in one.layers) for one in sets], [len(one.kinds) for one in sets],
         [rows for one in sets for rows in one.kinds], dtype,
@@ -62,17 +64,18 @@ def project(*sets: Maps) -> list[Tensor]:
 
 @torch.library.custom_op("tuplet::project", mutates_args=())
 def _project(
-    xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor], layers: Sequence[int],
-    biased: Sequence[int], kinds: Sequence[int], rows: Sequence[int], dtype: torch.dtype,
+    xs: Sequence[Tensor], origin: Sequence[Tensor], weights: Sequence[Tensor], biases: Sequence[Tensor],
+    layers: Sequence[int], biased: Sequence[int], kinds: Sequence[int], rows: Sequence[int], dtype: torch.dtype,
 ) -> list[Tensor]:  # fmt: skip
-    """``layers``, ``biased`` and ``kinds`` are how many weights, biases and numbers of rows each set has."""
+    """``layers``, ``biased`` and ``kinds`` are how many weights, biases and numbers of rows each set has; ``origin`` is for the
+    way back (see ``origins``)."""
     sets = zip(xs, dealt(weights, layers), dealt(biases, biased), dealt(rows, kinds), strict=True)
     return beside(*(partial(_forward, *one, dtype) for one in sets))
 
 
 @_project.register_fake
 def _(
-    xs: Sequence[Tensor], weights: Sequence[Tensor], biases: Any, layers: Sequence[int], biased: Any,
+    xs: Sequence[Tensor], origin: Any, weights: Sequence[Tensor], biases: Any, layers: Sequence[int], biased: Any,
     kinds: Sequence[int], rows: Any, dtype: torch.dtype,
 ) -> list[Tensor]:  # fmt: skip
     sets = zip(xs, dealt(weights, layers), kinds, strict=True)
@@ -82,16 +85,20 @@ def _(
 
 @torch.library.custom_op("tuplet::project_backward", mutates_args=())
 def _gradients(
-    grads: Sequence[Tensor], xs: Sequence[Tensor], weights: Sequence[Tensor], layers: Sequence[int], kinds: Sequence[int],
-    rows: Sequence[int],
+    grads: Sequence[Tensor], xs: Sequence[Tensor], norms: Sequence[Tensor], weights: Sequence[Tensor], layers: Sequence[int],
+    kinds: Sequence[int], rows: Sequence[int],
 ) -> list[Tensor]:  # fmt: skip
-    """For each set that of the tokens, and flat those of all matrices and then of all biases."""
-    sets = zip(grads, xs, dealt(weights, layers), dealt(rows, kinds), strict=True)
+    """For each set that of the tokens, and flat those of all matrices and then of all biases; ``norms`` are three tensors for
+    each set, if ``xs`` are what norms make the tokens of."""
+    each = dealt(norms, [len(norms) // len(xs)] * len(xs))
+    sets = zip(grads, xs, each, dealt(weights, layers), dealt(rows, kinds), strict=True)
     return [tensor for found in beside(*(partial(_backward_one, *one) for one in sets)) for tensor in found]
 
 
 @_gradients.register_fake
-def _(grads: Any, xs: Sequence[Tensor], weights: Sequence[Tensor], layers: Sequence[int], *_: Any) -> list[Tensor]:
+def _(
+    grads: Any, xs: Sequence[Tensor], norms: Any, weights: Sequence[Tensor], layers: Sequence[int], *_: Any
+) -> list[Tensor]:
     numbers = [sum(weight.numel() + len(weight) for weight in own) for own in dealt(weights, layers)]
     dtype = weights[0].dtype
     found = [(torch.empty_like(x), x.new_empty(count, dtype=dtype)) for x, count in zip(xs, numbers, strict=True)]
@@ -99,20 +106,22 @@ def _(grads: Any, xs: Sequence[Tensor], weights: Sequence[Tensor], layers: Seque
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    xs, weights, _, ctx.layers, ctx.biased, ctx.kinds, ctx.rows, _ = inputs
-    ctx.save_for_backward(*xs, *weights)
+    xs, origin, weights, _, ctx.layers, ctx.biased, ctx.kinds, ctx.rows, _ = inputs
+    ctx.kept = len(origin) or len(xs)
+    ctx.save_for_backward(*(origin or xs), *weights)
 
 
 def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
     saved = ctx.saved_tensors  # once: each look recomputes, where a layer is computed again
-    xs, weights = saved[: len(ctx.layers)], saved[len(ctx.layers) :]
-    found = _gradients(list(grads), list(xs), list(weights), ctx.layers, ctx.kinds, ctx.rows)
+    kept, weights = dealt(saved[: ctx.kept], [ctx.kept // len(grads)] * len(grads)), saved[ctx.kept :]
+    xs, norms = [x for x, *_ in kept], [part for _, *parts in kept for part in parts]
+    found = _gradients(list(grads), xs, norms, list(weights), ctx.layers, ctx.kinds, ctx.rows)
     of_weights, of_biases = [], []
     for flat, own, biased in zip(found[1::2], dealt(weights, ctx.layers), ctx.biased, strict=True):
         *parts, biases = flat.split([*(weight.numel() for weight in own), sum(len(weight) for weight in own)])
         of_weights += [part.view_as(weight) for part, weight in zip(parts, own, strict=True)]
         of_biases += biases.split([len(weight) for weight in own])[:biased]
-    return found[::2], of_weights, of_biases, None, None, None, None, None
+    return found[::2], [None] * (len(norms) and ctx.kept), of_weights, of_biases, None, None, None, None, None
 
 
 _project.register_autograd(_backward, setup_context=_setup)
@@ -133,7 +142,9 @@ def _forward(
     return out
 
 
-def _backward_one(grad: Tensor, x: Tensor, weights: Sequence[Tensor], kinds: Sequence[int]) -> tuple[Tensor, Tensor]:
+def _backward_one(
+    grad: Tensor, x: Tensor, norm: Sequence[Tensor], weights: Sequence[Tensor], kinds: Sequence[int]
+) -> tuple[Tensor, Tensor]:
     grad, width, dtype = grad.contiguous(), x.shape[1], weights[0].dtype
     weights = _squares(weights, width)
     maps, tiles = len(weights) - len(kinds) + 1, [-(-rows // GRADIENT_ROWS) for rows in kinds]
@@ -142,8 +153,8 @@ def _backward_one(grad: Tensor, x: Tensor, weights: Sequence[Tensor], kinds: Seq
     share = x.new_empty(sum(programs), len(weights) * (width + 1) * width, dtype=torch.float32)
     if len(x):
         project_kernels.project_gradient[(sum(programs),)](
-            grad, x, *_matrices(weights, maps), grad_x, share, *_three(kinds), *_three(programs), width,
-            **_choices(x, grad.dtype, maps, kinds, GRADIENT_ROWS), num_warps=GRADIENT_WARPS,
+            grad, x, *(norm or [x] * 3), *_matrices(weights, maps), grad_x, share, *_three(kinds), *_three(programs), width,
+            **_choices(x, grad.dtype, maps, kinds, GRADIENT_ROWS), NORMED=bool(norm), num_warps=GRADIENT_WARPS,
         )  # fmt: skip
     return grad_x, add_shares(share, dtype)
 

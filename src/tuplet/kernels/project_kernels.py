@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from tuplet.kernels.halves import halved
-from tuplet.kernels.norm_kernels import load_tile
+from tuplet.kernels.norm_kernels import load_tile, normed_tile
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -93,11 +93,12 @@ def _put_share(Share, place, count, column, width, grad_w, grad_b):
 
 @triton.jit(do_not_specialize=COUNTS)
 def project_gradient(
-    G, X, W0, W1, V0, V1, V2, GradX, Share, rows0, rows1, rows2, programs0, programs1, programs2, width,
-    MAPS: tl.constexpr, KINDS: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,
+    G, X, Found, Weight, Bias, W0, W1, V0, V1, V2, GradX, Share, rows0, rows1, rows2, programs0, programs1, programs2, width,
+    MAPS: tl.constexpr, KINDS: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr, NORMED: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of X, and a program's share of those of the matrices and of their biases."""
+    """The gradient of X, or if NORMED of what a norm makes of it, and a program's share of those of the matrices and of their
+    biases."""
     program = tl.program_id(0)
     kind, begin, end, number = kind_of(program, rows0, rows1, rows2, programs0, programs1)
     programs = tl.where(kind == 0, programs0, tl.where(kind == 1, programs1, programs2))
@@ -119,6 +120,8 @@ def project_gradient(
             g0 = tl.load(G + at, mask=on, other=0.0).to(tl.float32)
         if MAPS > 2:
             g1 = tl.load(G + at + width, mask=on, other=0.0).to(tl.float32)
+        if NORMED:
+            x = normed_tile(x, Found, Weight, Bias, column, width)
         x, by = halved(x.to(LOW), PRECISION)
         grad_x, grad_own, grad_c = _map_gradient(g, x, by, own, by_own, none, grad_own, grad_c, LOW, PRECISION)
         if MAPS > 1:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tuplet.attention import Group, Rule, attend, attend_apart, attend_joined, feature_map
 from tuplet.attention.kernels import Kernel
+from tuplet.kernels.normed import Normed
 from tuplet.models import dense_cpu
 from tuplet.models.dense import linear, linear_parts, side_by_side
 from tuplet.patterns import FusedLines, FusedRows, Pattern
@@ -151,7 +152,7 @@ class TokenAttention(nn.Module):
         return torch.cat([table[:shared], table[shared + group * own : shared + (group + 1) * own]])
 
     def packed(
-        self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts
+        self, x: Tensor | Normed, y: Tensor | Normed, virtual: Tensor | Normed | None, layouts: Layouts
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Queries, keys and values side by side.
 
@@ -160,7 +161,7 @@ class TokenAttention(nn.Module):
         """
 
         kinds: tuple[int, ...] = ()
-        sets: list[tuple[Tensor, list[nn.Linear]]]
+        sets: list[tuple[Tensor | Normed, list[nn.Linear]]]
         if self.key is not None and self.values is not None:  # simplices, whose dimensions have values of their own
             sets, kinds = [(x, [self.query, self.key, *self.values])], layouts.kinds
         elif self.key_value is not None and y is x:
@@ -175,10 +176,10 @@ class TokenAttention(nn.Module):
         return found[0], found[1] if real > 1 else None, found[-1] if len(sets) > real else None
 
     def project(
-        self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts
+        self, x: Tensor | Normed, y: Tensor | Normed, virtual: Tensor | Normed | None, layouts: Layouts
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Queries, keys, values (T, h, c) of tuples and of virtual tuples, after the feature map."""
-        if not dense_cpu.fits(x):
+        if isinstance(x, Normed) or isinstance(y, Normed) or isinstance(virtual, Normed) or not dense_cpu.fits(x):
             real, other, unreal = (
                 () if part is None else part.unbind(1) for part in self.packed(x, y, virtual, layouts)
             )
@@ -220,7 +221,9 @@ class TokenAttention(nn.Module):
             return linear(message, self.output), None
         return linear(message, self.output), linear(upward, self.virtual_output)
 
-    def messages(self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts) -> tuple[Tensor, Tensor | None]:
+    def messages(
+        self, x: Tensor | Normed, y: Tensor | Normed, virtual: Tensor | Normed | None, layouts: Layouts
+    ) -> tuple[Tensor, Tensor | None]:
         """The same before the output projections."""
         if self._at_once(layouts):
             message, upward = self._mixed_at_once(*self.packed(x, y, virtual, layouts), layouts)

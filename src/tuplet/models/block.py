@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuplet.kernels import Lists, RowLinear, add_up, has_kernels, take_sum
+from tuplet.kernels.normed import Normed, values
 from tuplet.models import dense_cpu, post_norm_cpu
 from tuplet.models.attention import Layouts, TokenAttention
 from tuplet.models.config import ModelConfig
@@ -98,9 +99,9 @@ class Stream(nn.Module):
             nn.Linear(2 * config.dim, config.dim),
         )
 
-    def enter(self, x: Tensor, live: Tensor | None = None) -> Tensor:
+    def enter(self, x: Tensor | Normed, live: Tensor | None = None) -> Tensor | Normed:
         """What attention sees of ``x``."""
-        return normed(self.attention_norm, x, None, live) if self.pre else x
+        return normed(self.attention_norm, values(x), None, live) if self.pre else x
 
     def leave(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None = None) -> Tensor:
         """``x`` after its message, which ``output`` projects, and the feed-forward; ``live`` rows count in a batch norm."""
@@ -124,7 +125,7 @@ class Stream(nn.Module):
         normed = isinstance(self.attention_norm, TokenBatchNorm) and self.training and x.shape[0] > 1
         return normed and not self.pre and self.dropout.p == 0
 
-    def after(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None) -> PostNorm:
+    def after(self, x: Tensor | Normed, message: Tensor, output: nn.Linear, live: Tensor | None) -> PostNorm:
         """The same as something to be done, where ``is_fused``."""
         from tuplet.kernels.post_norm import PostNorm
 
@@ -151,23 +152,23 @@ class Block(nn.Module):
         self.virtual_norm = make_norm(config.norm, config.dim) if read_only else None
 
     def enter(
-        self, x: Tensor, y: Tensor | None, virtual: Tensor | None, layouts: Layouts
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        self, x: Tensor | Normed, y: Tensor | None, virtual: Tensor | Normed | None, layouts: Layouts
+    ) -> tuple[Tensor | Normed, Tensor | Normed, Tensor | Normed | None]:
         """What attention sees of queries, keys (the queries, unless there are others) and virtual tuples."""
         entered = self.tokens.enter(x, layouts.live)
         if virtual is not None and self.virtual is not None:
             virtual = self.virtual.enter(virtual, layouts.live_virtual)
         elif virtual is not None and self.virtual_norm is not None:
-            virtual = normed(self.virtual_norm, virtual, None, layouts.live_virtual)
+            virtual = normed(self.virtual_norm, values(virtual), None, layouts.live_virtual)
         return entered, entered if y is None else y, virtual
 
     def forward(
-        self, x: Tensor, y: Tensor | None, virtual: Tensor | None, layouts: Layouts
-    ) -> tuple[Tensor, Tensor | None]:
+        self, x: Tensor | Normed, y: Tensor | None, virtual: Tensor | Normed | None, layouts: Layouts
+    ) -> tuple[Tensor | Normed, Tensor | Normed | None]:
         """(T, d) tokens and (G·m, d) virtual tuples after the layer; ``y`` are the keys' features if they are other tokens."""
         attention = self.attention
         message, upward = attention.messages(*self.enter(x, y, virtual, layouts), layouts)
-        leaving = [(self.tokens, x, message, attention.output, layouts.live)]
+        leaving: list[Leaving] = [(self.tokens, x, message, attention.output, layouts.live)]
         if self.virtual is not None and virtual is not None and upward is not None:
             assert attention.virtual_output is not None
             leaving.append((self.virtual, virtual, upward, attention.virtual_output, layouts.live_virtual))
@@ -175,10 +176,14 @@ class Block(nn.Module):
         return next(left), next(left, None)
 
 
-def leave(leaving: list[tuple[Stream, Tensor, Tensor, nn.Linear, Tensor | None]]) -> list[Tensor]:
+Leaving = tuple[Stream, "Tensor | Normed", Tensor, nn.Linear, "Tensor | None"]
+"""What ``Stream.leave`` takes."""
+
+
+def leave(leaving: list[Leaving]) -> Sequence[Tensor | Normed]:
     """``Stream.leave`` of several streams, where there is an operator for it in one."""
-    if not all(stream.is_fused(x) for stream, x, *_ in leaving):
-        return [stream.leave(x, message, output, live) for stream, x, message, output, live in leaving]
+    if not all(stream.is_fused(values(x)) for stream, x, *_ in leaving):
+        return [stream.leave(values(x), message, output, live) for stream, x, message, output, live in leaving]
     from tuplet.kernels.post_norm import post_norm
 
     tasks = [stream.after(x, message, output, live) for stream, x, message, output, live in leaving]

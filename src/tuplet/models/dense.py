@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tuplet.kernels import has_kernels
 from tuplet.kernels import linear as row_linear
+from tuplet.kernels.normed import Normed, values
 from tuplet.models import dense_cpu
 
 WIDEST = 64
@@ -25,19 +26,21 @@ def linear(x: Tensor, *layers: nn.Linear) -> Tensor:
     return row_linear(x, weight, bias)
 
 
-def side_by_side(sets: Sequence[tuple[Tensor, Sequence[nn.Linear]]], kinds: Sequence[int]) -> list[Tensor]:
+def side_by_side(sets: Sequence[tuple[Tensor | Normed, Sequence[nn.Linear]]], kinds: Sequence[int]) -> list[Tensor]:
     """(T, outputs) of several linear maps of each set of tokens.
 
     The tokens of the first set may be of several ``kinds``, so many of each: its last layers are then one for each kind.
     """
-    if all(has_kernels(x) and x.shape[1] <= WIDEST for x, _ in sets):
+    tokens = [values(x) for x, _ in sets]
+    if all(has_kernels(x) and x.shape[1] <= WIDEST for x in tokens):
         from tuplet.kernels.project import Maps, project
 
-        maps = [Maps(x, layers, kinds if kinds and not at else [len(x)]) for at, (x, layers) in enumerate(sets)]
+        counts = [kinds or [len(tokens[0])], *([len(x)] for x in tokens[1:])]
+        maps = [Maps(x, layers, count) for (x, layers), count in zip(sets, counts, strict=True)]
         if all(one.fit for one in maps):
             return project(*maps)
-    (x, layers), *others = sets
-    rest = [linear(tokens, *own) for tokens, own in others]
+    (x, *others), (layers, *owns) = tokens, [own for _, own in sets]
+    rest = [linear(other, *own) for other, own in zip(others, owns, strict=True)]
     if not kinds:
         return [linear(x, *layers), *rest]
     shared, last = layers[: -len(kinds)], layers[-len(kinds) :]

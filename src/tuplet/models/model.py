@@ -17,6 +17,7 @@ from tuplet.attention import FavorFeatures, resolve_backend
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs import GraphBatch
 from tuplet.kernels import Lists, take
+from tuplet.kernels.normed import Normed, values
 from tuplet.models.attention import TokenAttention
 from tuplet.models.block import Block, computed_again, make_norm
 from tuplet.models.config import ModelConfig
@@ -208,11 +209,13 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Queries, keys (cross-attention only) and virtual tokens after ``depth`` layers."""
         virtual = None if self.virtual is None else self.virtual.repeat(prepared.layouts.graphs, 1)
+        tokens: Tensor | Normed = x
+        others: Tensor | Normed | None = virtual
         for number, layer in enumerate(list(self.layers)[:depth]):
-            x, virtual = self._run(layer, x, y, virtual, prepared.layouts)
+            tokens, others = self._run(layer, tokens, y, others, prepared.layouts)
             if y is not None and prepared.cross is not None and number < len(self.updates):
-                y, e = self._run(self.updates[number], x, y, e, prepared.cross)
-        return x, y, virtual
+                y, e = self._run(self.updates[number], values(tokens), y, e, prepared.cross)
+        return values(tokens), y, None if others is None else values(others)
 
     def _run(self, module: nn.Module, *inputs: Any) -> Any:
         """What a module makes of its inputs; with ``recompute`` nothing else is kept for the backward pass."""
@@ -221,7 +224,7 @@ class Transformer(nn.Module):
         drawn = self.config.dropout > 0
         return checkpoint(
             module,
-            *inputs,
+            *(values(one) if isinstance(one, Normed) else one for one in inputs),
             use_reentrant=False,
             preserve_rng_state=drawn,
             context_fn=lambda: (nullcontext(), computed_again()),

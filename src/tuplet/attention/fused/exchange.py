@@ -46,19 +46,19 @@ class Exchange:
             real: (T, 3, h, c) queries, keys and values of tokens; (T, 1, h, c) queries where nothing else is asked for.
             unreal: (V, 3, h, c) those of virtual tokens, the same number for each graph.
             table: (1, h) the relation's numbers.
-            base: (T, h, c) what tokens saw of each other; None if nothing.
+            base: (T, h, c) what tokens saw of each other, written over; None if nothing.
             before: (T, h) log-sum-exps of that.
         """
         tokens, _, heads, width = real.shape
         tiles = self._tiles(unreal)
         seen = len(unreal) if self.upward else 0
         joint = self.joint and base is not None and self.rule.normalised
-        out = real.new_empty(tokens, heads, width)
+        out = real.new_empty(tokens, heads, width) if base is None else base
         lse = before.new_empty(tokens if joint else 0, heads)
         outs = before.new_empty(tiles, seen, heads, width)
         lses = before.new_empty(tiles, seen, heads)
         exchange_kernels.exchange[(self.lines.lines * tiles,)](
-            real, unreal, table, out if base is None else base, before, out, lse, outs, lses, *self._given(real, unreal),
+            real, unreal, table, before, out, lse, outs, lses, *self._given(real, unreal),
             ADD=base is not None, **self._choices(unreal, joint),
         )  # fmt: skip
         up, up_lse = real.new_empty(seen, heads, width), lses.new_empty(seen, heads)
@@ -71,20 +71,22 @@ class Exchange:
 
     def backward(
         self, grad: Tensor, grad_up: Tensor, real: Tensor, unreal: Tensor, table: Tensor, out: Tensor, lse: Tensor, up: Tensor,
-        up_lse: Tensor, into: Tensor, add: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        up_lse: Tensor, into: Tensor, seeing: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """(V, 3, h, c) gradients of ``unreal`` and (1, h) of ``table``; those of ``real`` are written ``into`` a tensor of its
-        shape, or added."""
-        tiles, joint = self._tiles(unreal), self.joint and add and self.rule.normalised
+        shape. Where tokens were ``seeing`` each other too, (T, h) the shift of ``gradients`` for that part."""
+        tiles, joint = self._tiles(unreal), self.joint and seeing and self.rule.normalised
+        shift = up_lse.new_empty(len(real) if seeing else 0, real.shape[2])
         share = up_lse.new_empty(tiles, *unreal.shape)
         programs = self.lines.lines * tiles
         related = self.rule.relation != "none"
         entries = up_lse.new_empty(programs if related else 0, unreal.shape[2])
         exchange_kernels.exchange_gradient[(programs,)](
-            real, unreal, table, out, lse, grad, up, grad_up, up_lse, into, share, entries, *self._given(real, unreal),
-            ADD=add, **self._choices(unreal, joint),
+            real, unreal, table, out, lse, grad, up, grad_up, up_lse, into, shift, share, entries, *self._given(real, unreal),
+            SEEING=seeing, **self._choices(unreal, joint),
         )  # fmt: skip
-        return add_shares(share, unreal.dtype), add_shares(entries)[None] if related else torch.zeros_like(table)
+        entry = add_shares(entries)[None] if related else torch.zeros_like(table)
+        return add_shares(share, unreal.dtype), entry, shift
 
     def _sizes(self, unreal: Tensor) -> dict[str, int]:
         """Products of matrices want at least 16 of everything."""

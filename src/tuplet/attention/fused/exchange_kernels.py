@@ -65,10 +65,8 @@ def _entries(Table, own, exists, RELATION: tl.constexpr, PAIRS: tl.constexpr):
 
 
 @triton.jit
-def _put(X, token, on, stride, at, there, values, ADD: tl.constexpr):
+def _put(X, token, on, stride, at, there, values):
     place = X + token[:, None] * stride + at[None, :]
-    if ADD:
-        values += tl.load(place, mask=on[:, None] & there, other=0.0).to(tl.float32)
     tl.store(place, values.to(X.dtype.element_ty), mask=on[:, None] & there)
 
 
@@ -103,13 +101,13 @@ def _lse(
 
 @triton.jit(do_not_specialize=COUNTS)
 def exchange(
-    Real, Unreal, Table, Base, Before, Out, Lse, Outs, Lses, Side, Order, graphs, tiles, longest, virtual, heads, width,
+    Real, Unreal, Table, Before, Out, Lse, Outs, Lses, Side, Order, graphs, tiles, longest, virtual, heads, width,
     scale, real_stride, unreal_stride,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, ADD: tl.constexpr, UPWARD: tl.constexpr,
     ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Out = what tokens see, added to ``Base``, or if JOINT in one softmax with it, whose log-sum-exps go to Lse.
+    """Out = what tokens see, if ADD added to what is there, or if JOINT in one softmax with it, whose log-sum-exps go to Lse.
 
     Outs (tiles, V, h, c) and Lses (tiles, V, h) are what virtual tokens see of a program's tokens.
     """
@@ -152,9 +150,9 @@ def exchange(
             weight = weight * entry
         out = tl.dot(weight.to(unreal_v.dtype), unreal_v, input_precision=PRECISION)
         if ADD:
-            base = _rows(Base, token, live, part, at, there[None, :]).to(tl.float32)
+            base = _rows(Out, token, live, part, at, there[None, :]).to(tl.float32)
             out += base * _spread(share, ROWS, HEADS, WIDTH) if JOINT else base
-        _put(Out, token, live, part, at, there[None, :], out, False)
+        _put(Out, token, live, part, at, there[None, :], out)
         if UPWARD:
             k = _rows(Real + part, token, live, real_stride, at, there[None, :])
             v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
@@ -174,26 +172,26 @@ def exchange(
     for first in range(longest + tile * ROWS, every, tiles * ROWS):
         place = first + tl.arange(0, ROWS)
         token = _tokens(start, place, place < every, Order, ORDERED)
-        _put(Out, token, place < every, part, at, there[None, :], tl.zeros((ROWS, HEADS * WIDTH), tl.float32), False)
+        _put(Out, token, place < every, part, at, there[None, :], tl.zeros((ROWS, HEADS * WIDTH), tl.float32))
     if UPWARD:
         place = tile * graphs * virtual + other
         if KERNEL != RELU:
             up = share_of(up, total)
             lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
             tl.store(Lses + place * heads + own, lse, mask=exists)
-        _put(Outs, place, exists, part, at, block, up, False)
+        _put(Outs, place, exists, part, at, block, up)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def exchange_gradient(
-    Real, Unreal, Table, Out, Lse, GradOut, Up, GradUp, UpLse, GradReal, Share, TableShare, Side, Order, graphs, tiles,
+    Real, Unreal, Table, Out, Lse, GradOut, Up, GradUp, UpLse, GradReal, Shift, Share, TableShare, Side, Order, graphs, tiles,
     longest, virtual, heads, width, scale, real_stride, unreal_stride,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, ADD: tl.constexpr, UPWARD: tl.constexpr,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, SEEING: tl.constexpr, UPWARD: tl.constexpr,
     ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """GradReal (T, 3, h, c), added to what is there if ADD; Share (tiles, V, 3, h, c) of the gradients of virtual tokens, and
-    TableShare (G·tiles, h) of that of the relation's number."""
+    """GradReal (T, 3, h, c); if SEEING, Shift (T, h) for the tokens that tokens see; Share (tiles, V, 3, h, c) of the gradients of
+    virtual tokens, and TableShare (G·tiles, h) of that of the relation's number."""
     graph, tile = tl.program_id(0).to(tl.int64) // tiles, tl.program_id(0) % tiles
     start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
     length = tl.minimum(every, longest)  # what is longer is padding
@@ -225,11 +223,15 @@ def exchange_gradient(
         grad = _rows(GradOut, token, live, part, at, there[None, :])
         dot = tl.dot(q, tl.trans(unreal_k), input_precision=PRECISION)
         grad_weight = tl.dot(grad, tl.trans(unreal_v), input_precision=PRECISION)
-        if JOINT:
-            known = live[:, None] & (heading < heads)[None, :]
-            lse = tl.load(Lse + token[:, None] * heads + heading[None, :], mask=known, other=0.0)
+        of_heads = token[:, None] * heads + heading[None, :]
+        known = live[:, None] & (heading < heads)[None, :]
+        seen = tl.zeros((ROWS, HEADS), tl.float32)
+        if SEEING:
             out = _rows(Out, token, live, part, at, there[None, :])
-            shift = -tl.sum(_by_head(grad.to(tl.float32) * out.to(tl.float32), ROWS, HEADS, WIDTH), 2)
+            seen = -tl.sum(_by_head(grad.to(tl.float32) * out.to(tl.float32), ROWS, HEADS, WIDTH), 2)
+        if JOINT:
+            lse = tl.load(Lse + of_heads, mask=known, other=0.0)
+            shift = seen
         else:
             _, score = scores(dot, entry, scale, KERNEL, RELATION)
             lse = _lse(
@@ -237,6 +239,9 @@ def exchange_gradient(
             )
             weight = tl.where(both, exp(score - _spread(lse, ROWS, HEADS, VIRTUAL), PRECISION), 0.0)
             shift = -tl.sum(_by_head(weight * grad_weight, ROWS, HEADS, VIRTUAL), 2)
+            seen -= shift
+        if SEEING:
+            tl.store(Shift + of_heads, seen, mask=known)
         grad_dot, weight, grad_entry = gradients(
             dot, entry, both, grad_weight, _spread(lse, ROWS, HEADS, VIRTUAL), _spread(shift, ROWS, HEADS, VIRTUAL), scale,
             KERNEL, RELATION, PRECISION,
@@ -247,7 +252,7 @@ def exchange_gradient(
         grad_uv += tl.dot(tl.trans(weight.to(grad.dtype)), grad, input_precision=PRECISION)
         grad_uk += tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION)
         grad_q = tl.dot(grad_dot, unreal_k, input_precision=PRECISION)
-        _put(GradReal, token, live, real_stride, at, there[None, :], grad_q, ADD)
+        _put(GradReal, token, live, real_stride, at, there[None, :], grad_q)
         if UPWARD:
             k = _rows(Real + part, token, live, real_stride, at, there[None, :])
             v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
@@ -259,22 +264,24 @@ def exchange_gradient(
             grad_dot = grad_dot.to(k.dtype)
             grad_uq += tl.dot(tl.trans(grad_dot), k, input_precision=PRECISION)
             grad_k = tl.dot(grad_dot, unreal_q, input_precision=PRECISION)
-            _put(GradReal + part, token, live, real_stride, at, there[None, :], grad_k, ADD)
+            _put(GradReal + part, token, live, real_stride, at, there[None, :], grad_k)
             grad_v = tl.dot(weight.to(v.dtype), up_grad, input_precision=PRECISION)
-            _put(GradReal + 2 * part, token, live, real_stride, at, there[None, :], grad_v, ADD)
-    rest = every * 0 if ADD else every
-    for first in range(longest + tile * ROWS, rest, tiles * ROWS):
+            _put(GradReal + 2 * part, token, live, real_stride, at, there[None, :], grad_v)
+    for first in range(longest + tile * ROWS, every, tiles * ROWS):
         place = first + tl.arange(0, ROWS)
         token = _tokens(start, place, place < every, Order, ORDERED)
         nothing = tl.zeros((ROWS, HEADS * WIDTH), tl.float32)
-        _put(GradReal, token, place < every, real_stride, at, there[None, :], nothing, False)
+        if SEEING:
+            known = (place < every)[:, None] & (heading < heads)[None, :]
+            tl.store(Shift + token[:, None] * heads + heading[None, :], tl.zeros((ROWS, HEADS), tl.float32), mask=known)
+        _put(GradReal, token, place < every, real_stride, at, there[None, :], nothing)
         if UPWARD:
-            _put(GradReal + part, token, place < every, real_stride, at, there[None, :], nothing, False)
-            _put(GradReal + 2 * part, token, place < every, real_stride, at, there[None, :], nothing, False)
+            _put(GradReal + part, token, place < every, real_stride, at, there[None, :], nothing)
+            _put(GradReal + 2 * part, token, place < every, real_stride, at, there[None, :], nothing)
     if RELATION != NONE:
         sums = tl.sum(tl.sum(_by_head(grad_entries, ROWS, HEADS, VIRTUAL), 2), 0)
         tl.store(TableShare + tl.program_id(0) * heads + heading, sums, mask=heading < heads)
     place = tile * graphs * virtual + other
-    _put(Share, place, exists, 3 * part, at, block, grad_uq, False)
-    _put(Share + part, place, exists, 3 * part, at, block, grad_uk, False)
-    _put(Share + 2 * part, place, exists, 3 * part, at, block, grad_uv, False)
+    _put(Share, place, exists, 3 * part, at, block, grad_uq)
+    _put(Share + part, place, exists, 3 * part, at, block, grad_uk)
+    _put(Share + 2 * part, place, exists, 3 * part, at, block, grad_uv)

@@ -185,7 +185,7 @@ def forward(
             total += tl.sum(q * mass[None, :], 1)
         total = tl.maximum(total, TINY)
         put_rows(
-            Out, query, live, head, heads * value_width, value_width, value_width, share_of(out, total), VALUES
+            Out, query, live, head, heads * value_width, value_width, value_width, share_of(out, total), False, VALUES
         )  # fmt: skip
         lse = tl.where(shares > 0, tl.log(total), float("-inf"))
         tl.store(Lse + query * heads + head, lse, mask=live)
@@ -268,4 +268,4 @@ def backward_keys(
             grad_k = tl.dot(v, memory, input_precision=PRECISION) + mass[None, :]
             _put_features(GradK, key, there, head, heads, begin, width, grad_k, FEATURES)
             grad_v += tl.dot(k, tl.trans(memory), input_precision=PRECISION)
-        put_rows(GradV, key, there, head, heads * value_width, value_width, value_width, grad_v, VALUES)
+        put_rows(GradV, key, there, head, heads * value_width, value_width, value_width, grad_v, False, VALUES)

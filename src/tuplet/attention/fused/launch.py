@@ -19,6 +19,8 @@ TILE, SMALL_TILE = 64, 32
 STEP, LONG_STEP, TILE_NUMBERS, PROGRAMS = 2, 16, 1024, 256
 """Keys that a row looks at together, at most if it is known to be long; numbers of the keys of a tile, at most; programs that
 there should be at least."""
+SHIFT_NUMBERS = 2048
+"""Numbers of the messages that one program looks at before the way back."""
 FEW_TYPES = 8
 """So many types are told apart by comparison rather than by looking a number up for each pair."""
 
@@ -91,17 +93,22 @@ def backward(
     structure: FusedLines | FusedRows,
     rule: Rule,
     into: tuple[Tensor, Tensor, Tensor] | None = None,
-    whole: bool = True,
+    shift: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v and the relation table; no two programs write the same number, so runs repeat bit by bit.
 
     ``into``: where those of q, k and v are to stand, (T, h, c) with the heads of a token one after another; zeros, for lines.
-    ``whole``: ``out`` and ``lse`` are those of the structure alone, not of a softmax that spans other keys too.
+    ``shift``: (T1, h) that of ``gradients``, where queries see other keys too: ``out`` is what they all came to, and what is
+    found here is added to what stands there of the others.
     """
     q, k, v, grad_out = (_dense(x) for x in (q, k, v, grad_out))
     grad_out = grad_out.contiguous()
-    shifted = grad_lse is not None
-    grad_lse = lse if grad_lse is None else grad_lse.float().contiguous()
+    if isinstance(structure, FusedLines) and factorised.suits(structure, rule):
+        return *factorised.backward(grad_out, grad_lse, q, k, v, out, lse, structure), torch.zeros_like(table)
+    add = shift is not None
+    whole = not add and grad_lse is None and isinstance(structure, FusedLines) and max(structure.longest) <= TILE
+    if shift is None:
+        shift = lse if whole or not rule.normalised else _shifts(grad_out, grad_lse, out)
     heads, types = q.shape[1], table.shape[0]
     fused_table = table.float().contiguous()
     many = {"TYPES": power(types, 1)}
@@ -114,21 +121,18 @@ def backward(
         partial = q.new_empty(programs if rule.relation != "none" else 0, heads, types, dtype=torch.float32)
         if programs + more:
             row_kernels.backward_rows[(programs + more,)](
-                q, k, v, out, grad_out, lse, grad_lse, *grads, partial, fused_table, structure.begin, structure.end,
+                q, k, v, grad_out, lse, shift, *grads, partial, fused_table, structure.begin, structure.end,
                 structure.col, structure.type, structure.back_begin, structure.back_end, structure.back_col,
                 structure.back_type, structure.node, structure.stride, programs, len(q), len(k), structure.groups, heads,
                 q.shape[2], v.shape[2], types, rule.scale, *_strides(q, k, v), *(grad.stride(0) for grad in grads),
-                **_choices(rule), TYPED=structure.type.numel() > 0, WALK=structure.node.numel() > 0, SHIFTED=shifted,
+                **_choices(rule), TYPED=structure.type.numel() > 0, WALK=structure.node.numel() > 0, ADD=add,
                 **_widths(q, v), **of_queries, KEY_ROWS=of_keys["ROWS"], KEY_STEP=of_keys["STEP"], **many,
             )  # fmt: skip
         return grads[0], grads[1], grads[2], _table_gradient(partial, table)
-    if factorised.suits(structure, rule):
-        shift = grad_lse if shifted else None
-        return *factorised.backward(grad_out, shift, q, k, v, out, lse, structure), torch.zeros_like(table)
     grads = into or tuple(torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
-    given = (q, k, v, out, grad_out, lse, grad_lse)
+    given = (q, k, v, grad_out, lse, shift)
     shapes = (structure.groups, heads, q.shape[0], k.shape[0], q.shape[2], v.shape[2])
-    options: dict[str, Any] = {**_choices(rule), **_line_choices(structure, q, types), "SHIFTED": shifted}
+    options: dict[str, Any] = {**_choices(rule), **_line_choices(structure, q, types), "ADD": add}
     tensors = (fused_table, *_line_tensors(structure))
     related = rule.relation != "none"
     if not structure.lines or not min(structure.longest):
@@ -165,8 +169,22 @@ def backward(
     )  # fmt: skip
     for grad, shares in zip(grads, (grad_q, grad_k, grad_v), strict=True):
         if len(shares) > 1:
-            grad.copy_(add_shares(shares))
+            grad.add_(add_shares(shares)) if add else grad.copy_(add_shares(shares))
     return grads[0], grads[1], grads[2], _table_gradient(partial, table)
+
+
+def _shifts(grad_out: Tensor, grad_lse: Tensor | None, out: Tensor) -> Tensor:
+    """(T1, h) the shift of ``gradients``."""
+    tokens, heads, width = out.shape
+    shift = out.new_empty(tokens, heads, dtype=torch.float32)
+    sizes = {"HEADS": power(heads, 1), "VALUES": power(width, 1)}
+    rows = max(1, SHIFT_NUMBERS // (sizes["HEADS"] * sizes["VALUES"]))
+    if tokens:
+        given = shift if grad_lse is None else grad_lse.float().contiguous()
+        row_kernels.shifts[(-(-tokens // rows),)](
+            out, grad_out, given, shift, tokens, heads, width, LSE=grad_lse is not None, ROWS=rows, **sizes
+        )
+    return shift
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -40,11 +40,14 @@ def rows_of(X, token, exists, head, token_stride, head_stride, width, WIDTH: tl.
 
 
 @triton.jit
-def put_rows(X, token, exists, head, token_stride, head_stride, width, values, WIDTH: tl.constexpr):
-    """Write (tokens, WIDTH) vectors of one head."""
+def put_rows(X, token, exists, head, token_stride, head_stride, width, values, ADD: tl.constexpr, WIDTH: tl.constexpr):
+    """Write (tokens, WIDTH) vectors of one head, or if ADD add them to what is there."""
     column = tl.arange(0, WIDTH)
     at = X + token[:, None] * token_stride + head * head_stride + column[None, :]
-    tl.store(at, values.to(X.dtype.element_ty), mask=exists[:, None] & (column < width)[None, :])
+    mask = exists[:, None] & (column < width)[None, :]
+    if ADD:
+        values += tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(at, values.to(X.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -142,7 +145,7 @@ def forward(
         out = share_of(out, total)
         lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
     at = Out + split * queries * heads * value_width
-    put_rows(at, query, live, head, heads * value_width, value_width, value_width, out, VALUES)
+    put_rows(at, query, live, head, heads * value_width, value_width, value_width, out, False, VALUES)
     tl.store(Lse + (split * queries + query) * heads + head, lse, mask=live)
 
 
@@ -176,30 +179,27 @@ def merge(
 
 @triton.jit
 def _query_side(
-    Q, Out, GradOut, Lse, GradLse, query, live, head, heads, width, value_width, q_token, q_head,
-    SHIFTED: tl.constexpr, WHOLE: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head,
+    WHOLE: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Vectors of some queries, their gradients, log-sum-exps, and the shift of ``gradients``, if WHOLE without its sum."""
+    """Vectors of some queries, their gradients, log-sum-exps, and the shift of ``gradients``, unless WHOLE."""
     q = rows_of(Q, query, live, head, q_token, q_head, width, WIDTH)
     grad = rows_of(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES)
     lse = tl.load(Lse + query * heads + head, mask=live, other=0.0)
     lse = tl.where(lse == float("-inf"), 0.0, lse)
     shift = lse * 0.0
     if not WHOLE:
-        out = rows_of(Out, query, live, head, heads * value_width, value_width, value_width, VALUES)
-        shift = -tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)
-    if SHIFTED:
-        shift += tl.load(GradLse + query * heads + head, mask=live, other=0.0)
+        shift = tl.load(Shift + query * heads + head, mask=live, other=0.0)
     return q, grad, lse, shift
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def backward_line(
-    Q, K, V, Out, GradOut, Lse, GradLse, GradQ, GradK, GradV, Partial, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
+    Q, K, V, GradOut, Lse, Shift, GradQ, GradK, GradV, Partial, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
     Types, Entry, lines, groups, heads, queries, keys, width, value_width, types, shortest, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, ENTRY: tl.constexpr, Q_ORDER: tl.constexpr,
-    K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, SHIFTED: tl.constexpr,
+    K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, ADD: tl.constexpr,
     WHOLE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
     """All gradients of a line that fits in one tile, and in no smaller one: everything is read once.
@@ -218,8 +218,7 @@ def backward_line(
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
-        Q, Out, GradOut, Lse, GradLse, query, live, head, heads, width, value_width, q_token, q_head, SHIFTED, WHOLE, WIDTH,
-        VALUES,
+        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, WHOLE, WIDTH, VALUES
     )  # fmt: skip
     start, stride, length = side_of(Key, group, line, lines)
     key_place = tl.arange(0, COLUMNS)
@@ -251,20 +250,20 @@ def backward_line(
         tl.store(Partial + (line * heads + head) * types + number, sums, mask=number < types)
     grad_dot = grad_dot.to(q.dtype)
     grad_v = tl.dot(tl.trans(weight.to(v.dtype)), grad, input_precision=PRECISION)
-    put_rows(GradV, key, there, head, gv_token, value_width, value_width, grad_v, VALUES)
+    put_rows(GradV, key, there, head, gv_token, value_width, value_width, grad_v, ADD, VALUES)
     grad_k = tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION)
-    put_rows(GradK, key, there, head, gk_token, width, width, grad_k, WIDTH)
+    put_rows(GradK, key, there, head, gk_token, width, width, grad_k, ADD, WIDTH)
     grad_q = tl.dot(grad_dot, k, input_precision=PRECISION)
-    put_rows(GradQ, query, live, head, gq_token, width, width, grad_q, WIDTH)
+    put_rows(GradQ, query, live, head, gq_token, width, width, grad_q, ADD, WIDTH)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def backward_queries(
-    Q, K, V, Out, GradOut, Lse, GradLse, GradQ, Partial, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
+    Q, K, V, GradOut, Lse, Shift, GradQ, Partial, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
     Types, Entry, lines, tiles, splits, groups, heads, queries, keys, width, value_width, types, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, ENTRY: tl.constexpr, Q_ORDER: tl.constexpr,
-    K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, SHIFTED: tl.constexpr,
+    K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, ADD: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the queries of a tile and its share of those of the table, walking through the keys of its line."""
@@ -276,8 +275,7 @@ def backward_queries(
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
-        Q, Out, GradOut, Lse, GradLse, query, live, head, heads, width, value_width, q_token, q_head, SHIFTED, False, WIDTH,
-        VALUES,
+        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, False, WIDTH, VALUES
     )  # fmt: skip
     start, stride, keys_here = side_of(Key, group, line, lines)
     if tile * ROWS >= length:
@@ -314,16 +312,16 @@ def backward_queries(
             sums,
             mask=number < types,
         )
-    put_rows(GradQ + split * queries * gq_token, query, live, head, gq_token, width, width, grad_q, WIDTH)
+    put_rows(GradQ + split * queries * gq_token, query, live, head, gq_token, width, width, grad_q, ADD, WIDTH)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def backward_keys(
-    Q, K, V, Out, GradOut, Lse, GradLse, GradK, GradV, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
+    Q, K, V, GradOut, Lse, Shift, GradK, GradV, Table, Query, Key, QueryOrder, KeyOrder, Matrix,
     Types, Entry, lines, tiles, splits, groups, heads, queries, keys, width, value_width, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, ENTRY: tl.constexpr, Q_ORDER: tl.constexpr,
-    K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, SHIFTED: tl.constexpr,
+    K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, ADD: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the keys and values of a tile, walking through the queries of its line."""
@@ -346,8 +344,7 @@ def backward_keys(
         live = place < length
         query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
         q, grad, lse, shift = _query_side(
-            Q, Out, GradOut, Lse, GradLse, query, live, head, heads, width, value_width, q_token, q_head, SHIFTED, False, WIDTH,
-            VALUES,
+            Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, False, WIDTH, VALUES
         )  # fmt: skip
         exists = live[:, None] & there[None, :]
         if SKIP:
@@ -365,7 +362,7 @@ def backward_keys(
         )
         grad_v += tl.dot(tl.trans(weight.to(v.dtype)), grad, input_precision=PRECISION)
         grad_k += tl.dot(tl.trans(grad_dot.to(q.dtype)), q, input_precision=PRECISION)
-    put_rows(GradK + split * keys * gk_token, key, there, head, gk_token, width, width, grad_k, WIDTH)
+    put_rows(GradK + split * keys * gk_token, key, there, head, gk_token, width, width, grad_k, ADD, WIDTH)
     put_rows(
-        GradV + split * keys * gv_token, key, there, head, gv_token, value_width, value_width, grad_v, VALUES
+        GradV + split * keys * gv_token, key, there, head, gv_token, value_width, value_width, grad_v, ADD, VALUES
     )  # fmt: skip

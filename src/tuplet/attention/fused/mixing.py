@@ -6,7 +6,7 @@ stacked or added up on the way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +23,9 @@ def _mix(
     real: Tensor, other: Tensor | None, unreal: Tensor | None, table: Tensor, virtual_table: Tensor, pattern: Sequence[Tensor],
     virtual: Sequence[Tensor], pattern_numbers: Sequence[int], virtual_numbers: Sequence[int], upward: bool, joint: bool,
     kernel: str, relation: str, scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Messages of tokens and of virtual tokens; what tokens saw of the pattern, where that is not all and is needed again; and
-    log-sum-exps of both."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Messages of tokens and of virtual tokens, and log-sum-exps of both: of tokens those of the pattern, or in one softmax of
+    all."""
     heads, width = real.shape[2:]
     seen, lse = None, real.new_empty(0, heads, dtype=torch.float32)
     if pattern:
@@ -33,32 +33,28 @@ def _mix(
         seen, lse = launch.forward(*_parts(real, other), table, structure, Rule(kernel, relation, scale))
     if unreal is None:
         assert seen is not None
-        return seen, real.new_empty(0, heads, width), real.new_empty(0), lse, lse.new_empty(0)
+        return seen, real.new_empty(0, heads, width), lse, lse.new_empty(0)
     exchanged = _exchange(virtual, virtual_numbers, Rule(kernel, relation, scale), joint, upward)
     message, up, both, up_lse = exchanged.forward(real, unreal, virtual_table, seen, lse)
-    if len(both):  # one softmax: its log-sum-exp and message are all that the way back needs
-        return message, up, real.new_empty(0), both, up_lse
-    return message, up, real.new_empty(0) if seen is None else seen, lse, up_lse
+    return message, up, both if len(both) else lse, up_lse
 
 
 @_mix.register_fake
 def _(
     real: Tensor, other: Any, unreal: Tensor | None, table: Tensor, virtual_table: Tensor, pattern: Sequence[Tensor],
-    virtual: Any, pattern_numbers: Any, virtual_numbers: Any, upward: bool, joint: bool, kernel: str, *_rule: Any,
+    virtual: Any, pattern_numbers: Any, virtual_numbers: Any, upward: bool, *_rule: Any,
 ) -> Any:  # fmt: skip
     tokens, _, heads, width = real.shape
     up = 0 if unreal is None or not upward else len(unreal)
-    keeps = bool(pattern) and unreal is not None and not (joint and kernel != "relu")
-    seen = real.new_empty(tokens, heads, width) if keeps else real.new_empty(0)
     lse = real.new_empty(tokens if pattern else 0, heads, dtype=torch.float32)
     up_lse = lse.new_empty(0) if unreal is None else lse.new_empty(up, heads)
-    return real.new_empty(tokens, heads, width), real.new_empty(up, heads, width), seen, lse, up_lse
+    return real.new_empty(tokens, heads, width), real.new_empty(up, heads, width), lse, up_lse
 
 
 @torch.library.custom_op("tuplet::mix_backward", mutates_args=())
 def _gradient(
     grad: Tensor, grad_up: Tensor | None, real: Tensor, other: Tensor | None, unreal: Tensor | None, table: Tensor,
-    virtual_table: Tensor, message: Tensor, up: Tensor, seen: Tensor, lse: Tensor, up_lse: Tensor,
+    virtual_table: Tensor, message: Tensor, up: Tensor, lse: Tensor, up_lse: Tensor,
     pattern: Sequence[Tensor], virtual: Sequence[Tensor], pattern_numbers: Sequence[int], virtual_numbers: Sequence[int],
     joint: bool, kernel: str, relation: str, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -66,28 +62,28 @@ def _gradient(
     rule = Rule(kernel, relation, scale)
     structure = unpack_fused(list(pattern), list(pattern_numbers)) if pattern else None
     upward = grad_up is not None
-    # lines leave padding alone; without a pattern keys and values are read by virtual tokens, if at all
-    covered = isinstance(structure, FusedRows) or (structure is None and (upward or real.shape[1] == 1))
-    make = torch.empty_like if covered else torch.zeros_like
-    grad_real, grad_other = make(real), real.new_empty(0) if other is None else make(other)
+    # virtual tokens come first and leave keys and values alone, unless they see them; lines leave padding alone
+    rows = isinstance(structure, FusedRows)
+    make = _maker(rows if unreal is None else upward or real.shape[1] == 1)
+    grad_real = make(real)
+    grad_other = real.new_empty(0) if other is None else _maker(rows and unreal is None)(other)
     grad_unreal, grad_virtual_table, grad_table = (
         real.new_empty(0),
         torch.zeros_like(virtual_table),
         torch.zeros_like(table),
     )
-    if structure is not None:
-        into = _parts(grad_real, None if other is None else grad_other)
-        whole = unreal is None or not (joint and rule.normalised)
-        out = message if unreal is None or not whole else seen
-        *_, grad_table = launch.backward(
-            grad, None, *_parts(real, other), table, out, lse, structure, rule, into, whole
-        )
+    shift = None
     if unreal is not None:
         exchanged = _exchange(virtual, virtual_numbers, rule, joint, upward)
-        grad_unreal, grad_virtual_table = exchanged.backward(
+        grad_unreal, grad_virtual_table, shift = exchanged.backward(
             grad, grad if grad_up is None else grad_up.contiguous(), real, unreal, virtual_table, message, lse, up, up_lse,
             grad_real, structure is not None,
         )  # fmt: skip
+    if structure is not None:
+        into = _parts(grad_real, None if other is None else grad_other)
+        *_, grad_table = launch.backward(
+            grad, None, *_parts(real, other), table, message, lse, structure, rule, into, shift
+        )
     return grad_real, grad_other, grad_unreal, grad_table, grad_virtual_table
 
 
@@ -111,7 +107,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 def _backward(ctx: Any, grad: Tensor | None, grad_up: Tensor | None, *_: Any) -> tuple[Any, ...]:
     saved = ctx.saved_tensors  # once: each look recomputes, where a layer is computed again
-    tensors, rest = saved[:10], saved[10:]
+    tensors, rest = saved[:9], saved[9:]
     structures = list(rest[: ctx.counts[0]]), list(rest[ctx.counts[0] :])
     grad = torch.zeros_like(tensors[5]) if grad is None else grad
     found = _gradient(grad, grad_up, *tensors, *structures, *ctx.settings)
@@ -156,6 +152,11 @@ def mix(
         rule.scale,
     )  # fmt: skip
     return message, up
+
+
+def _maker(covered: bool) -> Callable[[Tensor], Tensor]:
+    """What makes room for gradients: empty where all of it will be written."""
+    return torch.empty_like if covered else torch.zeros_like
 
 
 def _exchange(

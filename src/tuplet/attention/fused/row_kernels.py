@@ -69,11 +69,14 @@ def _more_vectors(X, token, head, on, token_stride, head_stride, width, WIDTH: t
 
 
 @triton.jit
-def _put(X, token, head, on, token_stride, width, values, WIDTH: tl.constexpr):
-    """Write vectors, those of one token's heads one after another."""
+def _put(X, token, head, on, token_stride, width, values, ADD: tl.constexpr, WIDTH: tl.constexpr):
+    """Write vectors, those of one token's heads one after another, or if ADD add them to what is there."""
     column = tl.arange(0, WIDTH)
     at = X + (token * token_stride + head * width)[:, None] + column[None, :]
-    tl.store(at, values.to(X.dtype.element_ty), mask=on[:, None] & (column < width)[None, :])
+    mask = on[:, None] & (column < width)[None, :]
+    if ADD:
+        values += tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(at, values.to(X.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -125,16 +128,31 @@ def forward_rows(
     if KERNEL != RELU:
         out = share_of(out, total)
         lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
-    _put(Out, token, head, live, heads * value_width, value_width, out, VALUES)
+    _put(Out, token, head, live, heads * value_width, value_width, out, False, VALUES)
     tl.store(Lse + token * heads + head, lse, mask=live)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def shifts(
+    Out, GradOut, GradLse, Shift, tokens, heads, value_width,
+    LSE: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VALUES: tl.constexpr,
+):  # fmt: skip
+    """The ``shift`` of ``gradients`` of every token and head, from what its keys came to."""
+    token, head, live = _pairs(tl.program_id(0), tokens, heads, ROWS, HEADS)
+    out = _vectors(Out, token, head, live, heads * value_width, value_width, value_width, VALUES)
+    grad = _vectors(GradOut, token, head, live, heads * value_width, value_width, value_width, VALUES)
+    shift = -tl.sum(grad * out, 1)
+    if LSE:
+        shift += tl.load(GradLse + token * heads + head, mask=live, other=0.0)
+    tl.store(Shift + token * heads + head, shift, mask=live)
 
 
 @triton.jit
 def _query_gradients(
-    Q, K, V, Out, GradOut, Lse, GradLse, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
+    Q, K, V, GradOut, Lse, Shift, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
     program, queries, groups, heads, width, value_width, types, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, SHIFTED: tl.constexpr,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
     ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
     TYPES: tl.constexpr,
 ):  # fmt: skip
@@ -142,12 +160,9 @@ def _query_gradients(
     token, head, live = _pairs(program, queries, heads, ROWS, HEADS)
     q = _vectors(Q, token, head, live, q_token, q_head, width, WIDTH)
     grad = _vectors(GradOut, token, head, live, heads * value_width, value_width, value_width, VALUES)
-    out = _vectors(Out, token, head, live, heads * value_width, value_width, value_width, VALUES)
     lse = tl.load(Lse + token * heads + head, mask=live, other=0.0)
     lse = tl.where(lse == float("-inf"), 0.0, lse)
-    shift = -tl.sum(grad * out, 1)
-    if SHIFTED:
-        shift += tl.load(GradLse + token * heads + head, mask=live, other=0.0)
+    shift = tl.load(Shift + token * heads + head, mask=live, other=0.0)
     begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, queries, WALK)
     grad_q = tl.zeros((ROWS * HEADS, WIDTH), tl.float32)
     sums = tl.zeros((ROWS * HEADS, TYPES), tl.float32)
@@ -168,7 +183,7 @@ def _query_gradients(
             same = on[:, :, None] & (kind[:, :, None] == number[None, None, :])
             sums += tl.sum(tl.where(same, grad_entry[:, :, None], 0.0), 1)
         grad_q += tl.sum(grad_dot[:, :, None] * k, 1)
-    _put(GradQ, token, head, live, gq_token, width, grad_q, WIDTH)
+    _put(GradQ, token, head, live, gq_token, width, grad_q, ADD, WIDTH)
     if RELATION != NONE:
         own = tl.arange(0, HEADS)
         at = Partial + (program * heads + own[:, None]) * types + number[None, :]
@@ -178,10 +193,10 @@ def _query_gradients(
 
 @triton.jit
 def _key_gradients(
-    Q, K, V, Out, GradOut, Lse, GradLse, GradK, GradV, Table, Begin, End, Col, Type, Node, Stride,
+    Q, K, V, GradOut, Lse, Shift, GradK, GradV, Table, Begin, End, Col, Type, Node, Stride,
     program, keys, groups, heads, width, value_width, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, SHIFTED: tl.constexpr,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
     ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Those of a tile's keys, along the queries that see them."""
@@ -196,12 +211,9 @@ def _key_gradients(
         q = _more_vectors(Q, query, head, on, q_token, q_head, width, WIDTH)
         at = query * heads + head[:, None]
         grad = _more_vectors(GradOut, query, head, on, heads * value_width, value_width, value_width, VALUES)
-        out = _more_vectors(Out, query, head, on, heads * value_width, value_width, value_width, VALUES)
         lse = tl.load(Lse + at, mask=on, other=0.0)
         lse = tl.where(lse == float("-inf"), 0.0, lse)
-        shift = -tl.sum(grad * out, 2)
-        if SHIFTED:
-            shift += tl.load(GradLse + at, mask=on, other=0.0)
+        shift = tl.load(Shift + at, mask=on, other=0.0)
         dot = tl.sum(q * k[:, None, :], 2)
         entry = dot
         if RELATION != NONE:
@@ -210,33 +222,33 @@ def _key_gradients(
         grad_dot, weight, _ = gradients(dot, entry, on, grad_weight, lse, shift, scale, KERNEL, RELATION, "ieee")
         grad_k += tl.sum(grad_dot[:, :, None] * q, 1)
         grad_v += tl.sum(weight[:, :, None] * grad, 1)
-    _put(GradK, token, head, live, gk_token, width, grad_k, WIDTH)
-    _put(GradV, token, head, live, gv_token, value_width, grad_v, VALUES)
+    _put(GradK, token, head, live, gk_token, width, grad_k, ADD, WIDTH)
+    _put(GradV, token, head, live, gv_token, value_width, grad_v, ADD, VALUES)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def backward_rows(
-    Q, K, V, Out, GradOut, Lse, GradLse, GradQ, GradK, GradV, Partial, Table,
+    Q, K, V, GradOut, Lse, Shift, GradQ, GradK, GradV, Partial, Table,
     Begin, End, Col, Type, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
     programs, queries, keys, groups, heads, width, value_width, types, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, SHIFTED: tl.constexpr,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
     ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
     TYPES: tl.constexpr, KEY_ROWS: tl.constexpr, KEY_STEP: tl.constexpr,
 ):  # fmt: skip
-    """All gradients: the first ``programs`` have queries, the others keys."""
+    """All gradients, added to what is there if ADD: the first ``programs`` have queries, the others keys."""
     program = tl.program_id(0)
     if program < programs:
         _query_gradients(
-            Q, K, V, Out, GradOut, Lse, GradLse, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
+            Q, K, V, GradOut, Lse, Shift, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
             program, queries, groups, heads, width, value_width, types, scale,
             q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
-            KERNEL, RELATION, TYPED, WALK, SHIFTED, ROWS, HEADS, STEP, WIDTH, VALUES, TYPES,
+            KERNEL, RELATION, TYPED, WALK, ADD, ROWS, HEADS, STEP, WIDTH, VALUES, TYPES,
         )  # fmt: skip
     else:
         _key_gradients(
-            Q, K, V, Out, GradOut, Lse, GradLse, GradK, GradV, Table, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
+            Q, K, V, GradOut, Lse, Shift, GradK, GradV, Table, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
             program - programs, keys, groups, heads, width, value_width, scale,
             q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
-            KERNEL, RELATION, TYPED, WALK, SHIFTED, KEY_ROWS, HEADS, KEY_STEP, WIDTH, VALUES,
+            KERNEL, RELATION, TYPED, WALK, ADD, KEY_ROWS, HEADS, KEY_STEP, WIDTH, VALUES,
         )  # fmt: skip
