@@ -25,6 +25,7 @@ from tuplet.training.parallel import make_fabric
 from tuplet.training.recorded import Recorder, _portions
 from tuplet.training.resident import Resident
 from tuplet.training.runs import make_model
+from tuplet.training.segments import Segments
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RWSE, EDGES, HODGE = "RWSE:3:4", "EdgeRWSE:4:3", "HodgeRW:3:4"
@@ -321,3 +322,15 @@ def test_few_rooms_hold_every_batch(name):
         assert room.edges > 2 * nodes
         assert tokens < room.tuples[2 if name == "A2^LN" else 1] < 1.2 * tokens
     assert len(rooms) <= 6
+
+
+def test_integers_are_kept_in_32_bits_where_they_fit():
+    counts = torch.tensor([2, 1])
+    few, many = torch.arange(6).view(3, 2), torch.tensor([1, 2**40, 3])
+    for given, kept in (({"few": few}, torch.int32), ({"few": few, "many": many}, torch.int64)):
+        segments = Segments.join([Segments(counts, given)] * 2)
+        assert segments.columns["torch.int64"].dtype == kept
+        taken = segments.take(torch.tensor([2, 1]), 4)
+        for name, rows in given.items():
+            assert taken.columns[name].dtype == torch.int64
+            assert taken.columns[name].tolist() == [*rows.tolist(), (rows[0] * 0).tolist()]

@@ -20,8 +20,9 @@ def beside(*tasks: Callable[[], Found]) -> list[Found]:
     """
     if len(tasks) < 2 or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         return [task() for task in tasks]
-    main = torch.cuda.current_stream()
-    branches = [_branch(number, main.device_index) for number in range(len(tasks) - 1)]
+    main, first = torch.cuda.current_stream(), _Open.branches
+    _Open.branches += len(tasks) - 1  # tasks may have branches of their own
+    branches = [_branch(number, main.device_index) for number in range(first, _Open.branches)]
     found = []
     for branch, task in zip(branches, tasks[1:], strict=True):
         branch.wait_stream(main)
@@ -30,7 +31,14 @@ def beside(*tasks: Callable[[], Found]) -> list[Found]:
     found.insert(0, tasks[0]())
     for branch in branches:
         main.wait_stream(branch)
+    _Open.branches = first
     return found
+
+
+class _Open:
+    """How many branches are open."""
+
+    branches = 0
 
 
 def dealt(items: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:

@@ -45,10 +45,17 @@ def store_vector(X, column, width, values):
 
 
 @triton.jit
+def affine(t, mean, slope, bias):
+    """(t - mean) · slope + bias, rounded the same way wherever it is worked out."""
+    away = t - mean[None, :]
+    return tl.fma(away, tl.broadcast_to(slope[None, :], away.shape), tl.broadcast_to(bias[None, :], away.shape))
+
+
+@triton.jit
 def normed_tile(t, Found, Weight, Bias, column, width):
     """What a norm made of a tile; Found (2, width) are mean and scale."""
     slope = load_vector(Weight, column, width) * load_vector(Found + width, column, width)
-    return (t - load_vector(Found, column, width)[None, :]) * slope[None, :] + load_vector(Bias, column, width)[None, :]
+    return affine(t, load_vector(Found, column, width), slope, load_vector(Bias, column, width))
 
 
 @triton.jit
@@ -157,8 +164,8 @@ def normalise(
     mean, scale = settled(Counts, Means, Squares, Mean, Scale, Variance, column, width, parts, eps, PARTS)
     slope = load_vector(Weight, column, width) * scale
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    away = load_tile(S, row, column, rows, width) - mean[None, :]
-    store_tile(Y, row, column, rows, width, away * slope[None, :] + load_vector(Bias, column, width)[None, :])
+    s = load_tile(S, row, column, rows, width)
+    store_tile(Y, row, column, rows, width, affine(s, mean, slope, load_vector(Bias, column, width)))
 
 
 @triton.jit(do_not_specialize=COUNTS)

@@ -204,17 +204,23 @@ def _backward_one(
 ) -> tuple[Tensor, ...]:
     grad, (t, found, *before) = grad.contiguous(), kept
     output, weight_s, bias_s, w1, b1, w2, weight_t, *_ = parameters
-    s = before[0] if len(before) == 1 else _restored(message, output, before)
-    (rows, width), hidden, masked = s.shape, len(w1), {"MASKED": len(live) > 0}
+    (rows, width), hidden, masked = t.shape, len(w1), {"MASKED": len(live) > 0}
     (mean_s, scale_s, _), (mean_t, scale_t, _) = found
-    parts, tile = sizes_of(s)
-    shares = room_for(s, parts)
-    norms = torch.empty(2, 3, width, dtype=torch.float32, device=s.device)
-    norm_kernels.measure_gradient[(parts,)](
-        grad, t, live, mean_t, scale_t, *shares, rows, width, parts, **masked, **tile, num_warps=WARPS
-    )
+    parts, tile = sizes_of(t)
+    shares = room_for(t, parts)
+    norms = torch.empty(2, 3, width, dtype=torch.float32, device=t.device)
+
+    def measure() -> None:
+        norm_kernels.measure_gradient[(parts,)](
+            grad, t, live, mean_t, scale_t, *shares, rows, width, parts, **masked, **tile, num_warps=WARPS
+        )
+
+    s, *origin = before if len(before) == 1 else (torch.empty_like(t), *before)
+    beside(measure, *([partial(_restore, s, message, output, origin)] if origin else []))
     programs = min(GRADIENT_PROGRAMS, -(-rows // GRADIENT_ROWS))
-    grad_y, grad_x, grad_message = torch.empty_like(s), torch.empty_like(s), torch.empty_like(message)
+    # what is not needed any more is written over: the gradient of y by that of x, and s, unless it is kept, by that of the message
+    grad_y = torch.empty_like(s)
+    grad_message = s if origin and message.dtype == s.dtype else torch.empty_like(message)
     share = s.new_empty(programs, 2 * w1.numel() + hidden + output.numel(), dtype=torch.float32)
     later, low = room_for(s, programs), _low(message)
     post_norm_kernels.feed_gradient[(programs,)](
@@ -223,21 +229,19 @@ def _backward_one(
         PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
     )  # fmt: skip
     post_norm_kernels.message_gradient[(programs,)](
-        grad_y, s, message, output, live, mean_s, scale_s, weight_s, *later, grad_x, grad_message, share, *norms[0, :2], rows,
+        grad_y, s, message, output, live, mean_s, scale_s, weight_s, *later, grad_y, grad_message, share, *norms[0, :2], rows,
         width, hidden, programs, **masked, **low, ROWS=GRADIENT_ROWS, WIDTH=power(width, 16), PARTS=power(programs, 1),
         num_warps=GRADIENT_WARPS,
     )  # fmt: skip
-    return grad_x, grad_message, add_shares(share), norms
+    return grad_y, grad_message, add_shares(share), norms
 
 
-def _restored(message: Tensor, output: Tensor, origin: Sequence[Tensor]) -> Tensor:
+def _restore(s: Tensor, message: Tensor, output: Tensor, origin: Sequence[Tensor]) -> None:
     """s = x + Wo m, of x as a norm made it."""
-    s = torch.empty_like(origin[0])
     rows, width = s.shape
     post_norm_kernels.add_message_again[(-(-rows // ROWS),)](
         *origin, message, output, s, rows, width, **_low(message), ROWS=ROWS, WIDTH=power(width, 16), num_warps=FEED_WARPS,
     )  # fmt: skip
-    return s
 
 
 @torch.library.custom_op("tuplet::follow_both", mutates_args=("mean_s", "var_s", "mean_t", "var_t"))

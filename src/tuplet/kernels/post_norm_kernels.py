@@ -30,6 +30,12 @@ from tuplet.kernels.norm_kernels import (
 from tuplet.kernels.sizes import COUNTS
 
 
+@triton.jit
+def _summed(x, m, wo, PRECISION: tl.constexpr):
+    """x + Wo m, in the same order of additions forward and when it is made again."""
+    return tl.dot(m, tl.trans(wo), acc=x, input_precision=PRECISION)
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def add_message(
     X, M, Wo, Live, S, Counts, Means, Squares, rows, width, programs,
@@ -45,7 +51,7 @@ def add_message(
     for first in range(program * ROWS, rows, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         m = load_tile(M, row, column, rows, width).to(LOW)
-        s = load_tile(X, row, column, rows, width) + tl.dot(m, tl.trans(wo), input_precision=PRECISION)
+        s = _summed(load_tile(X, row, column, rows, width), m, wo, PRECISION)
         s = store_rounded(S, row, column, rows, width, s)
         count, mean, square = grow(count, mean, square, s, rows_alive(Live, row, rows, MASKED))
     store_share(Counts, Means, Squares, program, column, width, count, mean, square)
@@ -62,7 +68,7 @@ def add_message_again(
     wo = load_tile(Wo, column, column, width, width).to(LOW)
     m = load_tile(M, row, column, rows, width).to(LOW)
     x = normed_tile(load_tile(T, row, column, rows, width), Found, Weight, Bias, column, width)
-    store_tile(S, row, column, rows, width, x + tl.dot(m, tl.trans(wo), input_precision=PRECISION))
+    store_tile(S, row, column, rows, width, _summed(x, m, wo, PRECISION))
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -183,6 +189,7 @@ def message_gradient(
     grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
     for first in range(program * ROWS, rows, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        # all is read before anything is written: GradX may be G, and GradM S
         unit = (load_tile(S, row, column, rows, width) - mean[None, :]) * scale[None, :]
         grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
         grad = tl.where(rows_alive(Live, row, rows, MASKED)[:, None], grad * slope[None, :], 0.0)

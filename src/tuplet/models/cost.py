@@ -16,6 +16,7 @@ from tuplet.attention.bags import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAI
 from tuplet.attention.kernels import favor_features
 from tuplet.errors import TooLargeError
 from tuplet.models.config import ModelConfig
+from tuplet.models.dense import WIDEST
 from tuplet.models.prepare import Patterns
 from tuplet.patterns import LocalNeighbour, SimplexNeighbour
 from tuplet.patterns.structure import QUERIES_A_TILE, block_size
@@ -35,6 +36,8 @@ BYTES_A_SIMPLEX = 400
 """The same for a simplex while cliques are enumerated and faces looked up."""
 INDEX_TENSORS = 5
 """Tensors of 8 bytes a pair that exist at once while the types of a tile's pairs are looked up."""
+FUSED_GRADIENTS = 5
+"""Vectors a token at the beginning of a way back by kernels: of the result, the sum and the gradient between, input, message."""
 RELEASED = 9
 """Vectors a token of the last layer that are gone when its attention is differentiated: feed-forward and concatenation."""
 
@@ -75,16 +78,16 @@ class _Sizes:
     embedding: float
 
 
-def most_tokens(config: ModelConfig, patterns: Patterns, item: int, device: torch.device) -> int:
+def most_tokens(config: ModelConfig, patterns: Patterns, item: int, device: torch.device, fused: bool) -> int:
     """How many sampled tuples could fit on the device at all."""
-    kept = sum(_kept_a_layer(config, patterns, device)) * config.depth if torch.is_grad_enabled() else 4
+    kept = sum(_kept_a_layer(config, patterns, device, fused)) * config.depth if torch.is_grad_enabled() else 4
     return int(available_bytes(device) / (config.dim * item * kept))
 
 
 def estimate(
-    config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Tokens], parameter_bytes: int, item: int
+    config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Tokens], parameter_bytes: int, item: int, fused: bool
 ) -> Cost:
-    """Predict a step of a model with parameters of ``item`` bytes each on tokens (queries and keys)."""
+    """Predict a step of a model with parameters of ``item`` bytes each on tokens (queries and keys), ``fused``: by kernels."""
     choices = config.choices
     queries, keys = tokens
     graph = queries.graph
@@ -105,24 +108,27 @@ def estimate(
         max(keys.counts) if not choices.patterns else max(graph.sizes)
     )  # keys of a line: a graph, or an axis of it
     vector = config.dim * item
-    layer_queries, layer_keys = _kept_a_layer(config, patterns, graph.device)
+    layer_queries, layer_keys = _kept_a_layer(config, patterns, graph.device, fused)
     few = PAIRS_COMPILED if graph.device.type == "cpu" else PAIRS_A_ROW
-    bagged = _bagged_pairs(config, patterns, sizes, pairs, few)
+    bagged = 0 if fused else _bagged_pairs(config, patterns, sizes, pairs, few)
     listed = config.virtual <= few and max(keys.counts) <= LINE_COMPILED and graph.device.type == "cpu"
     seen = 2 * config.virtual * sizes.queries * config.heads * (listed and virtual > 0)
     layer = layer_queries * sizes.queries + layer_keys * sizes.keys + bagged / config.dim  # rows keep their weights
     update = 4 * (sizes.keys + sizes.pairs_of_nodes) if choices.cross else 0
     kept = config.depth * layer + (config.depth - 1) * update + sizes.embedding + sizes.pairs_of_nodes
-    tile = _tile_bytes(config, patterns, longest, pairs, bagged, graph.device, item)
+    tile = 0 if fused else _tile_bytes(config, patterns, longest, pairs, bagged, graph.device, item)
     if config.recompute:  # the inputs of all layers, and everything of one
         inputs = sizes.queries + (sizes.keys + sizes.pairs_of_nodes if choices.cross else 0)
         kept = config.depth * inputs + max(layer, update * (config.depth > 1)) + sizes.embedding
     random = 2 * _feature_ratio(config) * (sizes.queries + sizes.keys) if choices.kernel == "performer" else 0
-    held = 4 * _held_tokens(config, keys.counts, graph.device)
+    held = 0 if fused else 4 * _held_tokens(config, keys.counts, graph.device)
     # the backward pass begins with everything kept and two gradients; or it peaks in the last attention, when gradients
     # of queries, keys and values, of random features, and a block of lines have come
     at_start = kept + 2 * max(sizes.queries, sizes.keys if config.depth > 1 else 0)
     at_attention = kept - RELEASED * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
+    if fused:
+        at_start = kept + FUSED_GRADIENTS * sizes.queries
+        at_attention = kept + 2 * sizes.queries + 2 * sizes.keys + random
     activations = int(max(at_start * vector, at_attention * vector + tile))
     indices = _index_bytes(config, sizes) if choices.dims is None else _simplex_bytes(config, queries, pairs)
     building = _building_bytes(config, patterns, queries)
@@ -170,7 +176,7 @@ def _building_bytes(config: ModelConfig, patterns: Patterns, tokens: Tokens) -> 
     return BYTES_A_RELATED_PAIR * SimplexNeighbour(joint=True).count_pairs(tokens, tokens)
 
 
-def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device) -> tuple[float, float]:
+def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device, fused: bool) -> tuple[float, float]:
     """Vectors that autograd keeps for each query and each key token in one layer."""
     choices = config.choices
     virtual = choices.virtual
@@ -178,6 +184,14 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device)
     hidden = 4 if config.activation == "gelu" and not own else 2  # GELU keeps its input and its output, ReLU one tensor
     again = own and config.norm == "batch" and config.norm_position == "post"  # what the first norm made is found again
     stream = hidden + (2 if config.norm == "none" else 3 if again else 4)
+    if (
+        fused
+        and config.dim <= WIDEST
+        and not config.dropout
+        and config.norm_position == "post"
+        and config.norm == "batch"
+    ):
+        stream = 1  # the sum before the last norm, from which all else is made again
     if config.dropout:
         stream += 2 + 1  # the dropped hidden layer, and three masks of one byte
     query, key_value = 1.0, 2.0
@@ -187,10 +201,12 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device)
         query, key_value = 3.0, 4.0  # the exponential below zero, and the map itself
     groups = sum(pattern.groups for pattern in patterns) + virtual
     outputs = len(patterns) * (not _are_rows(config, patterns)) + 1
-    if config.joint and groups > 1:  # messages of all groups, and once more where their shares multiply them
+    if fused and len(patterns) < 2 and choices.kernel in ("softmax", "relu"):
+        outputs = 1
+    elif config.joint and groups > 1:  # messages of all groups, and once more where their shares multiply them
         outputs = (1 if choices.kernel == "relu" else 2) * groups + 1
     log_sums = groups * config.heads / config.dim
-    if virtual:  # weights of tokens that see virtual ones, and are seen by them
+    if virtual and not fused:  # weights of tokens that see virtual ones, and are seen by them
         log_sums += 2 * config.virtual * config.heads / config.dim
     return query + outputs + stream + log_sums, key_value
 

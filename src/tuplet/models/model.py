@@ -114,7 +114,8 @@ class Transformer(nn.Module):
             graph = with_statistics(config.encodings, graph, parameter.dtype)
         limit = LIMIT
         if config.check_memory:
-            limit = most_tokens(config, self.patterns, parameter.element_size(), parameter.device)
+            fused = self.backend == "triton"
+            limit = most_tokens(config, self.patterns, parameter.element_size(), parameter.device, fused)
         return draw_sample(config, graph, limit)
 
     def prepare(self, batch: Any) -> Prepared:
@@ -238,7 +239,7 @@ class Transformer(nn.Module):
 
     def _estimate(self, tokens: tuple[Tokens, Tokens]) -> Cost:
         item = next(self.parameters()).element_size()
-        return estimate(self.config, self.patterns, tokens, item * self._weights, item)
+        return estimate(self.config, self.patterns, tokens, item * self._weights, item, self.backend == "triton")
 
     @cached_property
     def _weights(self) -> int:

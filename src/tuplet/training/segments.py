@@ -37,7 +37,7 @@ class Taken:
 class Segments:
     """Rows of some kind, graph after graph, with one row of zeros at the end for padding.
 
-    Integers of one type stand together in one matrix, so that they are picked at once.
+    Integers of one type stand together in one matrix, so that they are picked at once; in 32 bits, where they fit.
 
     Args:
         counts: (G,) rows of each graph.
@@ -50,14 +50,14 @@ class Segments:
         self.rows = int(counts.sum())
         given = {name: rows for name, rows in columns.items() if rows is not None}
         self.shapes = {name: rows.shape[1:] for name, rows in given.items()}
-        self.together: dict[str, list[str]] = {}
+        self.together: dict[torch.dtype, list[str]] = {}
         for name, rows in given.items():
             if not rows.is_floating_point():
-                self.together.setdefault(str(rows.dtype), []).append(name)
+                self.together.setdefault(rows.dtype, []).append(name)
         self.columns = {name: _padded(rows, 0) for name, rows in given.items() if rows.is_floating_point()}
         for kind, names in self.together.items():
             flat = [given[name].reshape(self.rows, self.shapes[name].numel()).t() for name in names]
-            self.columns[kind] = _padded(torch.cat(flat), 1)
+            self.columns[str(kind)] = _padded(_narrow(torch.cat(flat)), 1)
 
     @classmethod
     def join(cls, parts: Sequence[Segments]) -> Segments:
@@ -79,18 +79,26 @@ class Segments:
     def take(self, ids: Tensor, room: int) -> Taken:
         """The rows of some graphs, filled up to ``room``, which is more than they have."""
         ptr, owner, source = pick(ids, self.counts, self.first, room, self.rows)
-        found = {name: rows.index_select(int(name in self.together), source) for name, rows in self.columns.items()}
+        kinds = {str(kind) for kind in self.together}
+        found = {name: rows.index_select(int(name in kinds), source) for name, rows in self.columns.items()}
         return Taken(ptr, owner, self._apart(found))
 
     def _apart(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         """The columns by their own names, rows first."""
-        found = {name: rows for name, rows in columns.items() if name not in self.together}
+        kinds = {str(kind) for kind in self.together}
+        found = {name: rows for name, rows in columns.items() if name not in kinds}
         for kind, names in self.together.items():
             shapes = [self.shapes[name] for name in names]
-            parts = columns[kind].split([shape.numel() for shape in shapes])
+            parts = columns[str(kind)].to(kind).split([shape.numel() for shape in shapes])
             for name, shape, part in zip(names, shapes, parts, strict=True):
                 found[name] = part.reshape(*shape, part.shape[1]).movedim(-1, 0)
         return found
+
+
+def _narrow(rows: Tensor) -> Tensor:
+    """In 32 bits, if all numbers fit."""
+    fits = rows.dtype == torch.int64 and rows.numel() > 0 and int(rows.abs().max()) < 2**31
+    return rows.to(torch.int32) if fits else rows
 
 
 def _padded(rows: Tensor, axis: int) -> Tensor:
