@@ -177,6 +177,21 @@ def test_queries_without_keys_and_tokens_in_no_line_get_nothing():
 
 
 @pytest.mark.usefixtures("always")
+def test_gradients_may_be_views():
+    """That of a sum is one number for all; of log-sum-exps it may be anything but one number after another."""
+    case = Case((70, 5), (70, 3))
+    fused = FusedLines.stack(case.lines())
+    *given, grad, grad_lse = case.inputs()
+    out, lse = launch.forward(*given, given[0].new_zeros(1, case.heads), fused, RULE)
+    for view in (torch.ones(1, 1, device=DEVICE).expand(grad_lse.shape), grad_lse.t().contiguous().t()):
+        found, right = (
+            launch.backward(grad, each, *given, given[0].new_zeros(1, case.heads), out, lse, fused, RULE)[:3]
+            for each in (view, view.contiguous())
+        )
+        assert all(torch.equal(a, b) for a, b in zip(found, right, strict=True))
+
+
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("portion", [16, 64])
 def test_two_runs_give_the_same_bits(portion, monkeypatch):
     monkeypatch.setattr(factorised, "PORTION", portion)

@@ -23,6 +23,7 @@ FORMS = [
     ("AS0:1^SN+VS", {"relation": "bias"}),
     ("AS0:1^SN+VS", {"relation": "reweight"}),
     ("AS0:1^VS", {}),
+    ("A2^VT", {"softmax": "joint", "relation": "reweight"}),
     ("A2^LN+VT", {"heads": 3, "dim": 15}),
     ("AS0:1^SN+VS", {"heads": 1, "dim": 20}),
 ]

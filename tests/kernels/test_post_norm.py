@@ -161,5 +161,7 @@ def test_operator_is_sound():
     x, message = (torch.randn(20, 16, device=DEVICE, requires_grad=True) for _ in range(2))
     parameters = PostNorm(x, message, output, (first, last), (one, two), False, None).parameters
     nothing = torch.empty(0, dtype=torch.bool, device=DEVICE)
-    given = ([x], [], [message], parameters, [nothing], [1e-5, 1e-5], False)
-    torch.library.opcheck(torch.ops.tuplet.post_norm.default, given)
+    known = [torch.randn(size, device=DEVICE) for size in ((20, 16), (3, 16), (16,), (16,))]
+    for origin in ([], known):
+        given = ([x], origin, [message], parameters, [nothing], [1e-5, 1e-5], False)
+        torch.library.opcheck(torch.ops.tuplet.post_norm.default, given)

@@ -102,8 +102,10 @@ def test_operator_is_sound():
     torch.manual_seed(0)
     model = make(16, (1, 1, 1))
     x = torch.randn(20, 16, device=DEVICE, requires_grad=True)
-    given = ([x], [], [one.weight for one in model], [one.bias for one in model], [3], [3], [2], [12, 8], torch.float32)
-    torch.library.opcheck(torch.ops.tuplet.project.default, given)
+    weights, biases = ([getattr(one, part) for one in model] for part in ("weight", "bias"))
+    for origin in ([], list(normed(20, 16).origin)):
+        given = ([x], origin, weights, biases, [3], [3], [2], [12, 8], torch.float32)
+        torch.library.opcheck(torch.ops.tuplet.project.default, given)
 
 
 @triton.jit

@@ -46,18 +46,19 @@ SIZES = {"A2": 120, "A2^Ngbh+": 200, "A2^LN": 200, "A2^VT": 200, "A2-Linear": 20
 
 @pytest.mark.parametrize("name", SIZES)
 def test_memory_on_a_gpu_is_predicted_within_a_quarter(name):
-    gc.collect()  # what earlier tests left behind is no part of a step
-    before = torch.cuda.memory_allocated()
+    gc.collect()
     model = build(name, dim=64, heads=4, node_types=None, edge_types=None).float().cuda().train()
     graph = nx.gnm_random_graph(SIZES[name], SIZES[name] * 3 // 2, seed=0)
     optimiser = torch.optim.AdamW(model.parameters())
     model("DDW").sum().backward()
     optimiser.step()
     optimiser.zero_grad()
+    # what earlier tests and the workspaces of libraries take is no part of a step; weights and what Adam remembers of them are
+    others = torch.cuda.memory_allocated() - 3 * sum(p.numel() * p.element_size() for p in model.parameters())
     torch.cuda.reset_peak_memory_stats()
     model(graph).sum().backward()
     optimiser.step()
-    ratio = model.cost(graph).peak_bytes / (torch.cuda.max_memory_allocated() - before)
+    ratio = model.cost(graph).peak_bytes / (torch.cuda.max_memory_allocated() - others)
     assert 0.75 <= ratio <= 1.25, f"predicted / measured = {ratio:.2f}"
 
 

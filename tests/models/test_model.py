@@ -265,7 +265,7 @@ def test_sums_in_units_are_the_same_functions():
     means = [build("A2^LN", node_types=None, edge_types=None, pool="mean", pool_unit=unit).eval() for unit in (1, 40)]
     means[1].load_state_dict(means[0].state_dict())
     assert torch.equal(means[0](graphs), means[1](graphs))
-    for bad in (0, -1.0, float("inf"), "many"):
+    for bad in (0, -1.0, float("inf"), "many", True):
         with pytest.raises(OptionError, match=r"pool_unit: expected a positive number; came "):
             build("A2^LN", pool="add", pool_unit=bad)
 

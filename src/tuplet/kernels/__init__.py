@@ -4,7 +4,7 @@
 """
 
 from tuplet.kernels.linear import RowLinear, linear
-from tuplet.kernels.rows import Lists, add_up, lay_out, pick, take, take_sum
+from tuplet.kernels.rows import Lists, add_up, lay_out, listed, pick, take, take_sum
 from tuplet.kernels.sizes import HAS_TRITON, has_kernels
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "has_kernels",
     "lay_out",
     "linear",
+    "listed",
     "pick",
     "take",
     "take_sum",

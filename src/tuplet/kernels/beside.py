@@ -16,29 +16,33 @@ def beside(*tasks: Callable[[], Found]) -> list[Found]:
     one after the other.
 
     A branch waits for all that came before, and all that comes after waits for it: memory that it gives back is not taken again
-    too soon.
+    too soon. Tasks may have branches of their own, which no other task shares.
     """
     if len(tasks) < 2 or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         return [task() for task in tasks]
-    main, first = torch.cuda.current_stream(), _Open.branches
-    _Open.branches += len(tasks) - 1  # tasks may have branches of their own
-    branches = [_branch(number, main.device_index) for number in range(first, _Open.branches)]
+    main, first, outermost = torch.cuda.current_stream(), _Taken.branches, _Taken.depth == 0
+    _Taken.branches, _Taken.depth = first + len(tasks) - 1, _Taken.depth + 1
+    branches = [_branch(number, main.device_index) for number in range(first, _Taken.branches)]
     found = []
-    for branch, task in zip(branches, tasks[1:], strict=True):
-        branch.wait_stream(main)
-        with torch.cuda.stream(branch):
-            found.append(task())
-    found.insert(0, tasks[0]())
-    for branch in branches:
-        main.wait_stream(branch)
-    _Open.branches = first
+    try:
+        for branch, task in zip(branches, tasks[1:], strict=True):
+            branch.wait_stream(main)
+            with torch.cuda.stream(branch):
+                found.append(task())
+        found.insert(0, tasks[0]())
+        for branch in branches:
+            main.wait_stream(branch)
+    finally:
+        _Taken.depth -= 1
+        if outermost:
+            _Taken.branches = 0
     return found
 
 
-class _Open:
-    """How many branches are open."""
+class _Taken:
+    """Branches that the outermost call and those within it have taken, and how deep they are."""
 
-    branches = 0
+    branches, depth = 0, 0
 
 
 def dealt(items: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:

@@ -46,16 +46,18 @@ def store_vector(X, column, width, values):
 
 @triton.jit
 def affine(t, mean, slope, bias):
-    """(t - mean) · slope + bias, rounded the same way wherever it is worked out."""
+    """(t - mean) · slope + bias, with one rounding less than in two steps, wherever it is worked out."""
     away = t - mean[None, :]
     return tl.fma(away, tl.broadcast_to(slope[None, :], away.shape), tl.broadcast_to(bias[None, :], away.shape))
 
 
 @triton.jit
-def normed_tile(t, Found, Weight, Bias, column, width):
-    """What a norm made of a tile; Found (2, width) are mean and scale."""
-    slope = load_vector(Weight, column, width) * load_vector(Found + width, column, width)
-    return affine(t, load_vector(Found, column, width), slope, load_vector(Bias, column, width))
+def normed_tile(T, row, column, rows, width, Found, Weight, Bias):
+    """A tile of what a norm made of T, as it was stored; Found (2, width) are mean and scale."""
+    t, slope = load_tile(T, row, column, rows, width), load_vector(Weight, column, width)
+    slope = slope * load_vector(Found + width, column, width)
+    made = affine(t, load_vector(Found, column, width), slope, load_vector(Bias, column, width))
+    return made.to(T.dtype.element_ty).to(tl.float32)
 
 
 @triton.jit

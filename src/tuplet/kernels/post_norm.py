@@ -20,13 +20,11 @@ from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.norm import WARPS, momentum_of, room_for, sizes_of
 from tuplet.kernels.normed import PARTS, Normed, origins, values
-from tuplet.kernels.sizes import power, precision
+from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS, power, precision
 
-ROWS, GRADIENT_ROWS = 32, 32
-"""Tokens of a tile, forward and backward."""
-FEED_WARPS, GRADIENT_WARPS = 4, 8
-PROGRAMS, GRADIENT_PROGRAMS = 256, 128
-"""Programs that share the tokens, forward and backward, at most."""
+ROWS, FEED_WARPS, GRADIENT_WARPS = 32, 4, 8
+PROGRAMS = 256
+"""Programs that share the tokens forward, at most, and tokens of a tile."""
 
 
 @dataclass(frozen=True)

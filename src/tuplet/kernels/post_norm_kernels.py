@@ -1,7 +1,7 @@
 """Kernels for the second half of a post-norm layer: s = x + Wo m, y = BN(s), t = y + FFN(y), z = BN(t).
 
-y exists on the chip alone: what is kept are s and t, from which everything else is made again. Statistics are merged as in
-``norm_kernels``; sums over tokens are shared among programs, each of which writes its own share: no atomics.
+y exists on the chip alone: what is kept is t, and s or what makes it again (the message, and what x was made of). Statistics are merged
+as in ``norm_kernels``; sums over tokens are shared among programs, each of which writes its own share: no atomics.
 """
 
 # mypy: ignore-errors
@@ -32,7 +32,7 @@ from tuplet.kernels.sizes import COUNTS
 
 @triton.jit
 def _summed(x, m, wo, PRECISION: tl.constexpr):
-    """x + Wo m, in the same order of additions forward and when it is made again."""
+    """x + Wo m, forward and when it is made again."""
     return tl.dot(m, tl.trans(wo), acc=x, input_precision=PRECISION)
 
 
@@ -67,7 +67,7 @@ def add_message_again(
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     wo = load_tile(Wo, column, column, width, width).to(LOW)
     m = load_tile(M, row, column, rows, width).to(LOW)
-    x = normed_tile(load_tile(T, row, column, rows, width), Found, Weight, Bias, column, width)
+    x = normed_tile(T, row, column, rows, width, Found, Weight, Bias)
     store_tile(S, row, column, rows, width, _summed(x, m, wo, PRECISION))
 
 

@@ -16,11 +16,10 @@ from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.normed import Normed, origins, values
-from tuplet.kernels.sizes import power, precision
+from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS, power, precision
 
-ROWS, WARPS = 64, 4
-GRADIENT_ROWS, GRADIENT_WARPS, GRADIENT_PROGRAMS = 32, 8, 128
-"""Tokens of a tile; programs that share the tokens backward, at most."""
+ROWS, WARPS, GRADIENT_WARPS = 64, 4, 8
+"""Tokens of a tile forward."""
 KINDS, MAPS = 3, 3
 """Kinds of tokens that a kernel can tell apart; square maps of a token."""
 

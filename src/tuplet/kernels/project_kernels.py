@@ -113,15 +113,17 @@ def project_gradient(
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         on = (row < end)[:, None] & (column < width)[None, :]
         at = row[:, None] * (MAPS * width) + column[None, :]
-        x = load_tile(X, row, column, end, width)  # everything is asked for before anything is worked on
+        # everything is asked for before anything is worked on
+        if NORMED:  # noqa: SIM108 - the kernel is compiled for one of them
+            x = normed_tile(X, row, column, end, width, Found, Weight, Bias)
+        else:
+            x = load_tile(X, row, column, end, width)
         g = tl.load(G + at + (MAPS - 1) * width, mask=on, other=0.0).to(tl.float32)
         g0, g1 = g, g
         if MAPS > 1:
             g0 = tl.load(G + at, mask=on, other=0.0).to(tl.float32)
         if MAPS > 2:
             g1 = tl.load(G + at + width, mask=on, other=0.0).to(tl.float32)
-        if NORMED:
-            x = normed_tile(x, Found, Weight, Bias, column, width)
         x, by = halved(x.to(LOW), PRECISION)
         grad_x, grad_own, grad_c = _map_gradient(g, x, by, own, by_own, none, grad_own, grad_c, LOW, PRECISION)
         if MAPS > 1:

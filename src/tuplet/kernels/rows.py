@@ -47,6 +47,11 @@ class Lists:
         return cls(rows, order, begin, end, special)
 
 
+def listed(rows: Tensor, count: int) -> Tensor | Lists:
+    """Rows of a table of ``count``, on a GPU with the tokens that take each: sums over them are then quick, and repeat."""
+    return Lists.sort(rows, count) if rows.device.type == "cuda" else rows
+
+
 def take(x: Tensor, rows: Tensor | Lists) -> Tensor:
     """(T, d) rows of a table ``x`` (R, d). With ``Lists``, or for a small table, the gradient is as quick as the taking."""
     numbers = rows.rows if isinstance(rows, Lists) else rows

@@ -10,6 +10,9 @@ from torch import Tensor
 HAS_TRITON = find_spec("triton") is not None
 """Whether the package triton is installed."""
 
+GRADIENT_PROGRAMS, GRADIENT_ROWS = 128, 32
+"""Programs that share the tokens, at most, where each has a share of the gradients of weights, and tokens of a tile."""
+
 COUNTS = [
     "rows", "rows0", "rows1", "rows2", "parts", "programs", "programs0", "programs1", "programs2", "graphs",
     "tiles", "longest", "lines", "queries", "keys", "tokens", "query_parts", "key_parts",

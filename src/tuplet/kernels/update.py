@@ -18,13 +18,13 @@ from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.norm import WARPS, move_running, room_for, sizes_of
 from tuplet.kernels.rows import MOST, Lists, add_taken, lists_of
-from tuplet.kernels.sizes import power, precision
+from tuplet.kernels.sizes import GRADIENT_PROGRAMS, power, precision
 
 ROWS = 32
 """Tokens of a tile."""
 UPDATE_WARPS, GRADIENT_WARPS = 4, 8
-PROGRAMS, GRADIENT_PROGRAMS = 256, 128
-"""Programs that share the tokens, forward and backward, at most."""
+PROGRAMS = 256
+"""Programs that share the tokens forward, at most."""
 LIST = 4
 """Tensors that say which rows of a table are taken (see ``lists_of``)."""
 

@@ -134,7 +134,11 @@ class ModelConfig:
         for field in ("degree", "repeats", "directed", "recompute", "check_memory", "truncate"):
             if not isinstance(getattr(self, field), bool) and (field != "degree" or self.degree is not None):
                 raise OptionError(f"{field}: expected True or False; came {getattr(self, field)!r}")
-        if not isinstance(self.pool_unit, int | float) or not 0 < self.pool_unit < float("inf"):
+        if (
+            isinstance(self.pool_unit, bool)
+            or not isinstance(self.pool_unit, int | float)
+            or not 0 < self.pool_unit < float("inf")
+        ):
             raise OptionError(f"pool_unit: expected a positive number; came {self.pool_unit!r}")
         if self.features is not None and (not isinstance(self.features, int) or self.features < 1):
             raise OptionError(f"features: expected a positive int or None; came {self.features!r}")

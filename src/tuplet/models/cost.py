@@ -15,6 +15,8 @@ import torch
 from tuplet.attention.bags import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAIRS_COMPILED
 from tuplet.attention.kernels import favor_features
 from tuplet.errors import TooLargeError
+from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS
+from tuplet.models.attention import FEW
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import WIDEST
 from tuplet.models.prepare import Patterns
@@ -36,8 +38,6 @@ BYTES_A_SIMPLEX = 400
 """The same for a simplex while cliques are enumerated and faces looked up."""
 INDEX_TENSORS = 5
 """Tensors of 8 bytes a pair that exist at once while the types of a tile's pairs are looked up."""
-FUSED_GRADIENTS = 5
-"""Vectors a token at the beginning of a way back by kernels: of the result, the sum and the gradient between, input, message."""
 RELEASED = 9
 """Vectors a token of the last layer that are gone when its attention is differentiated: feed-forward and concatenation."""
 
@@ -126,10 +126,14 @@ def estimate(
     # of queries, keys and values, of random features, and a block of lines have come
     at_start = kept + 2 * max(sizes.queries, sizes.keys if config.depth > 1 else 0)
     at_attention = kept - RELEASED * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
-    if fused:
-        at_start = kept + FUSED_GRADIENTS * sizes.queries
-        at_attention = kept + 2 * sizes.queries + 2 * sizes.keys + random
-    activations = int(max(at_start * vector, at_attention * vector + tile))
+    if (
+        fused
+    ):  # gradients of result and first norm and the sum before it; then of input, message, queries, keys and values
+        at_start = kept + 3 * sizes.queries
+        at_attention = kept + 3 * sizes.queries + 2 * sizes.keys + random
+        programs = min(GRADIENT_PROGRAMS, -(-sizes.queries // GRADIENT_ROWS))
+        tile = programs * (5 * config.dim + 2) * config.dim * 4  # the shares that they have in the gradients of weights
+    activations = int(max(at_start * vector + tile * fused, at_attention * vector + tile))
     indices = _index_bytes(config, sizes) if choices.dims is None else _simplex_bytes(config, queries, pairs)
     building = _building_bytes(config, patterns, queries)
     moved = 5 * config.depth * (sizes.queries + sizes.virtual)
@@ -201,14 +205,22 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device,
         query, key_value = 3.0, 4.0  # the exponential below zero, and the map itself
     groups = sum(pattern.groups for pattern in patterns) + virtual
     outputs = len(patterns) * (not _are_rows(config, patterns)) + 1
-    if fused and len(patterns) < 2 and choices.kernel in ("softmax", "relu"):
-        outputs = 1
+    if fused and _at_once(config, patterns):
+        outputs = 1 + choices.cross  # where keys are other tokens, the queries' input is kept
     elif config.joint and groups > 1:  # messages of all groups, and once more where their shares multiply them
         outputs = (1 if choices.kernel == "relu" else 2) * groups + 1
     log_sums = groups * config.heads / config.dim
     if virtual and not fused:  # weights of tokens that see virtual ones, and are seen by them
         log_sums += 2 * config.virtual * config.heads / config.dim
     return query + outputs + stream + log_sums, key_value
+
+
+def _at_once(config: ModelConfig, patterns: Patterns) -> bool:
+    """Whether one fused operator does all of a layer's attention (``TokenAttention._at_once``)."""
+    choices = config.choices
+    one = len(patterns) < 2 and (not config.joint or all(pattern.groups == 1 for pattern in patterns))
+    few = not choices.virtual or config.virtual * config.heads * config.dim <= FEW
+    return one and few and choices.kernel in ("softmax", "relu")
 
 
 def _feature_ratio(config: ModelConfig) -> float:

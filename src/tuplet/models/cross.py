@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tuplet.kernels import Lists, RowLinear, has_kernels
+from tuplet.kernels import Lists, RowLinear, has_kernels, listed
 from tuplet.kernels.rows import SMALL
 from tuplet.models.block import (
     SplitLinear,
@@ -55,8 +55,7 @@ class CrossIndex:
         def part(tuples: Tuples, places: tuple[int, ...], count: int) -> Tensor | Lists:
             if len(places) == 1:
                 return node_lists(tuples, places[0])
-            code = tuples.code(places)
-            return Lists.sort(code, count) if code.device.type == "cuda" else code
+            return listed(tuples.code(places), count)
 
         def pair(places: tuple[int, int]) -> Tensor | Lists | None:
             if keys.nodes is None and keys.order == 2 and places == (0, 1):

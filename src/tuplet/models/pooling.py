@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch_geometric.utils import scatter
 
 from tuplet.attention.weights import narrow, wide
-from tuplet.kernels import Lists, add_up
+from tuplet.kernels import Lists, add_up, listed, take
 from tuplet.models.block import make_activation
 from tuplet.models.config import ModelConfig
 from tuplet.tokens import Simplices, Tuples
@@ -32,12 +32,12 @@ class Prefixes:
     """How tuples fold into shorter ones, last entry first.
 
     Args:
-        rows: for each fold t -> t - 1 the shorter tuple of each tuple.
+        rows: for each fold t -> t - 1 the shorter tuple of each tuple; on a GPU with lists, so that sums repeat.
         counts: how many shorter tuples there are.
         node: node of each tuple of length 1.
     """
 
-    rows: tuple[Tensor, ...]
+    rows: tuple[Tensor | Lists, ...]
     counts: tuple[int, ...]
     node: Tensor
 
@@ -45,13 +45,14 @@ class Prefixes:
     def prepare(cls, tuples: Tuples) -> Prefixes:
         graph = tuples.graph
         current = tuples.code(tuple(range(tuples.order)))
-        rows, counts = [], []
+        rows: list[Tensor | Lists] = []
+        counts = []
         for length in range(tuples.order - 1, 0, -1):
             longer, shorter = Tuples.all(graph, length + 1).ptr, Tuples.all(graph, length).ptr
             owner = torch.searchsorted(longer, current, right=True) - 1
             prefix = shorter[owner] + (current - longer[owner]) // graph.n[owner]
             current, inverse = torch.unique(prefix, return_inverse=True)
-            rows.append(inverse)
+            rows.append(listed(inverse, len(current)))
             counts.append(len(current))
         return cls(tuple(rows), tuple(counts), current)
 
@@ -61,11 +62,11 @@ class Incidence:
     """Which simplices a node lies in.
 
     Args:
-        token, node: (M,) each, one entry for each node of each simplex.
+        token, node: (M,) each, one entry for each node of each simplex; on a GPU with lists, so that sums repeat.
     """
 
-    token: Tensor
-    node: Tensor
+    token: Tensor | Lists
+    node: Tensor | Lists
 
     @classmethod
     def prepare(cls, tokens: Simplices) -> Incidence:
@@ -76,7 +77,7 @@ class Incidence:
             numbers = torch.arange(first, first + len(rows), device=rows.device)
             token.append(numbers.repeat_interleave(k + 1))
             node.append(rows.reshape(-1))
-        return cls(torch.cat(token), torch.cat(node))
+        return cls(listed(torch.cat(token), tokens.total), listed(torch.cat(node), tokens.graph.num_nodes))
 
 
 class SimplexPooling(nn.Module):
@@ -92,7 +93,7 @@ class SimplexPooling(nn.Module):
 
     def forward(self, x: Tensor, first: Tensor, incidence: Incidence) -> Tensor:
         """(N, d) from tokens (T, d) and the nodes' first embeddings (N, d)."""
-        inside = F.embedding(incidence.token, self.step(x))
+        inside = take(self.step(x), incidence.token)
         pooled = narrow(pool(inside, incidence.node, len(first), self.how), first.dtype)
         return first + pooled
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tuplet.attention import Group
 from tuplet.graphs import GraphBatch
-from tuplet.kernels import Lists
+from tuplet.kernels import Lists, listed
 from tuplet.models.attention import Layouts
 from tuplet.models.config import ModelConfig
 from tuplet.models.cross import CrossIndex, pairs_among
@@ -243,13 +243,8 @@ def _tuple_pairs(config: ModelConfig, tokens: Tuples) -> tuple[Tensor | Lists, .
     graph = tokens.graph
     u, v = queried_pairs(graph)
     if not reads_pairs(config):
-        return _listed((u, v), graph.num_nodes)
-    return _listed((graph.pair_number(u, v), graph.pair_number(v, u)), tokens.total)
-
-
-def _listed(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor | Lists, ...]:
-    """Rows to read, with those who read each where kernels ask for them."""
-    return tuple(Lists.sort(own, count) for own in rows) if rows[0].device.type == "cuda" else rows
+        return listed(u, graph.num_nodes), listed(v, graph.num_nodes)
+    return listed(graph.pair_number(u, v), tokens.total), listed(graph.pair_number(v, u), tokens.total)
 
 
 def _simplex_pairs(tokens: Simplices) -> tuple[Tensor | Lists, ...]:
@@ -263,12 +258,12 @@ def _simplex_pairs(tokens: Simplices) -> tuple[Tensor | Lists, ...]:
     nodes = pairs if tokens.low == 0 else pairs + tokens.total
     count = tokens.total + (graph.num_nodes if tokens.low else 0)
     if not tokens.low <= 1 <= tokens.high:
-        return _listed((nodes[0], nodes[1]), count)
+        return listed(nodes[0], count), listed(nodes[1], count)
     ends = pairs.t().sort(dim=1).values
     number = torch.where(ends[:, 0] < ends[:, 1], tokens.complex.find(ends), -1)
     row = tokens.first(1) + number
     rows = torch.where(number >= 0, row, nodes[0]), torch.where(number >= 0, row, nodes[1])
-    return _listed((*rows, nodes[0], nodes[1]) if graph.directed else rows, count)
+    return tuple(listed(own, count) for own in ((*rows, nodes[0], nodes[1]) if graph.directed else rows))
 
 
 def reads_pairs(config: ModelConfig) -> bool:

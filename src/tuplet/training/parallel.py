@@ -26,6 +26,9 @@ for _room in ("lightning_fabric", "lightning.fabric", "lightning.pytorch"):  # t
     for _name in ("distributed", "rank_zero"):
         logging.getLogger(f"{_room}.utilities.{_name}").setLevel(logging.WARNING)
 
+WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8", "CUBLASLT_WORKSPACE_SIZE": "8192"}
+"""What libraries of matrix products may keep for each stream, unless it is set: 8 MiB. Torch would give them 32 on a large card, which
+is more than a layer keeps of a batch of molecules."""
 MATMUL = {"fp32": "highest", "fp64": "highest", "tf32": "high", "bf16": "high"}
 
 
@@ -49,6 +52,9 @@ def make_fabric(options: TrainOptions) -> Any:
     if options.accelerator == "cuda" and not torch.cuda.is_available():
         raise OptionError("accelerator: expected 'auto' or 'cpu', since torch finds no CUDA device here; came 'cuda'")
     gpu = options.accelerator != "cpu" and torch.cuda.is_available()
+    if gpu:
+        for variable, size in WORKSPACES.items():
+            os.environ.setdefault(variable, size)
     most = torch.cuda.device_count() if gpu else max(2, os.cpu_count() or 1)
     if options.devices > most and not started_by_torchrun():
         what = "GPUs" if gpu else "processes that its cores can run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,9 +46,6 @@ class Segments:
     """
 
     def __init__(self, counts: Tensor, columns: Mapping[str, Tensor | None]) -> None:
-        self.counts = counts
-        self.first = counts.cumsum(0) - counts
-        self.rows = int(counts.sum())
         given = {name: rows for name, rows in columns.items() if rows is not None}
         self.shapes = {name: rows.shape[1:] for name, rows in given.items()}
         self.together: dict[torch.dtype, list[str]] = {}
@@ -56,17 +54,29 @@ class Segments:
                 self.together.setdefault(rows.dtype, []).append(name)
         self.columns = {name: _padded(rows, 0) for name, rows in given.items() if rows.is_floating_point()}
         for kind, names in self.together.items():
-            flat = [given[name].reshape(self.rows, self.shapes[name].numel()).t() for name in names]
+            flat = [given[name].reshape(len(given[name]), self.shapes[name].numel()).t() for name in names]
             self.columns[str(kind)] = _padded(_narrow(torch.cat(flat)), 1)
+        self._count(counts)
+
+    def _count(self, counts: Tensor) -> None:
+        self.counts, self.first, self.rows = counts, counts.cumsum(0) - counts, int(counts.sum())
 
     @classmethod
     def join(cls, parts: Sequence[Segments]) -> Segments:
         """The segments of all graphs of all parts."""
         if len(parts) == 1:
             return parts[0]
-        known = [part._apart(part.columns) for part in parts]
-        columns = {name: torch.cat([own[name][:-1] for own in known]) for name in known[0]}
-        return cls(torch.cat([part.counts for part in parts]), columns)
+        joined = copy.copy(parts[0])
+        joined.columns = {
+            name: _padded(torch.cat([part.columns[name].narrow(axis, 0, part.rows) for part in parts], axis), axis)
+            for name, axis in ((name, parts[0]._axis(name)) for name in parts[0].columns)
+        }
+        joined._count(torch.cat([part.counts for part in parts]))
+        return joined
+
+    def _axis(self, name: str) -> int:
+        """That of the rows: integers stand as lines of a matrix."""
+        return int(name in map(str, self.together))
 
     @property
     def bytes(self) -> int:
@@ -79,14 +89,12 @@ class Segments:
     def take(self, ids: Tensor, room: int) -> Taken:
         """The rows of some graphs, filled up to ``room``, which is more than they have."""
         ptr, owner, source = pick(ids, self.counts, self.first, room, self.rows)
-        kinds = {str(kind) for kind in self.together}
-        found = {name: rows.index_select(int(name in kinds), source) for name, rows in self.columns.items()}
+        found = {name: rows.index_select(self._axis(name), source) for name, rows in self.columns.items()}
         return Taken(ptr, owner, self._apart(found))
 
     def _apart(self, columns: dict[str, Tensor]) -> dict[str, Tensor]:
         """The columns by their own names, rows first."""
-        kinds = {str(kind) for kind in self.together}
-        found = {name: rows for name, rows in columns.items() if name not in kinds}
+        found = {name: rows for name, rows in columns.items() if not self._axis(name)}
         for kind, names in self.together.items():
             shapes = [self.shapes[name] for name in names]
             parts = columns[str(kind)].to(kind).split([shape.numel() for shape in shapes])
@@ -97,8 +105,10 @@ class Segments:
 
 def _narrow(rows: Tensor) -> Tensor:
     """In 32 bits, if all numbers fit."""
-    fits = rows.dtype == torch.int64 and rows.numel() > 0 and int(rows.abs().max()) < 2**31
-    return rows.to(torch.int32) if fits else rows
+    if rows.dtype != torch.int64 or rows.numel() == 0:
+        return rows
+    least, most = (int(end) for end in torch.aminmax(rows))
+    return rows.to(torch.int32) if least >= -(2**31) and most < 2**31 else rows
 
 
 def _padded(rows: Tensor, axis: int) -> Tensor:

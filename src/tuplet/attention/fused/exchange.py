@@ -17,8 +17,9 @@ from tuplet.patterns.fused import FusedLines
 
 ROWS, WARPS = 32, 4
 """Tokens of a tile."""
-TILES = 32
-"""Programs that share the tokens of a graph, at most."""
+PROGRAMS, TILES = 264, 64
+"""Programs that share the tokens of all graphs, about, two for each multiprocessor, and those of one graph, at most. Each has all
+virtual tokens of its graph to read, and its share of their gradients to leave behind."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ class Exchange:
 
     def _tiles(self, unreal: Tensor) -> int:
         """Programs that share the tokens of a graph."""
-        return max(1, min(TILES, -(-self.lines.longest[0] // self._sizes(unreal)["ROWS"])))
+        wanted = min(TILES, -(-PROGRAMS // max(1, self.lines.lines)))
+        return max(1, min(wanted, -(-self.lines.longest[0] // self._sizes(unreal)["ROWS"])))
 
     def _given(self, real: Tensor, unreal: Tensor) -> tuple[Any, ...]:
         _, parts, heads, width = real.shape

@@ -238,7 +238,8 @@ def exchange_gradient(
                 score, exists[None, :], tl.zeros((ROWS, HEADS), tl.float32), False, ROWS, HEADS, VIRTUAL, PRECISION
             )
             weight = tl.where(both, exp(score - _spread(lse, ROWS, HEADS, VIRTUAL), PRECISION), 0.0)
-            shift = -tl.sum(_by_head(weight * grad_weight, ROWS, HEADS, VIRTUAL), 2)
+            inner = grad_weight * entry if RELATION == REWEIGHT else grad_weight
+            shift = -tl.sum(_by_head(weight * inner, ROWS, HEADS, VIRTUAL), 2)
             seen -= shift
         if SEEING:
             tl.store(Shift + of_heads, seen, mask=known)

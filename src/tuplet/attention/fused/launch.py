@@ -1,4 +1,4 @@
-"""Attention by fused kernels: structures with all groups of a pattern in, one launch forward, one or two backward."""
+"""Attention by fused kernels: structures with all groups of a pattern in, one launch forward, one to three backward."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def backward(
     """
     q, k, v, grad_out = (_dense(x) for x in (q, k, v, grad_out))
     grad_out = grad_out.contiguous()
+    grad_lse = None if grad_lse is None else grad_lse.float().contiguous()
     if isinstance(structure, FusedLines) and factorised.suits(structure, rule):
+        assert into is None
         return *factorised.backward(grad_out, grad_lse, q, k, v, out, lse, structure), torch.zeros_like(table)
     add = shift is not None
     whole = not add and grad_lse is None and isinstance(structure, FusedLines) and max(structure.longest) <= TILE
@@ -169,7 +171,7 @@ def backward(
     )  # fmt: skip
     for grad, shares in zip(grads, (grad_q, grad_k, grad_v), strict=True):
         if len(shares) > 1:
-            grad.add_(add_shares(shares)) if add else grad.copy_(add_shares(shares))
+            (grad.add_ if add else grad.copy_)(add_shares(shares))
     return grads[0], grads[1], grads[2], _table_gradient(partial, table)
 
 
@@ -180,9 +182,9 @@ def _shifts(grad_out: Tensor, grad_lse: Tensor | None, out: Tensor) -> Tensor:
     sizes = {"HEADS": power(heads, 1), "VALUES": power(width, 1)}
     rows = max(1, SHIFT_NUMBERS // (sizes["HEADS"] * sizes["VALUES"]))
     if tokens:
-        given = shift if grad_lse is None else grad_lse.float().contiguous()
+        given = out, grad_out, shift if grad_lse is None else grad_lse, shift
         row_kernels.shifts[(-(-tokens // rows),)](
-            out, grad_out, given, shift, tokens, heads, width, LSE=grad_lse is not None, ROWS=rows, **sizes
+            *given, tokens, heads, width, LSE=grad_lse is not None, ROWS=rows, **sizes
         )
     return shift
 
