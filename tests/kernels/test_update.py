@@ -97,7 +97,7 @@ def test_cross_attention_updates_its_keys_and_pairs_by_it(monkeypatch):
     monkeypatch.setattr(update_module, "update", seen)
     results = []
     for one, kernels in ((model, True), (other, False)):
-        monkeypatch.setattr(cross, "has_kernels", lambda x, kernels=kernels: kernels)
+        monkeypatch.setattr(cross, "has_products", lambda x, kernels=kernels: kernels)
         output = one(graphs)
         output.sum().backward()
         state = {key: value for key, value in one.named_buffers() if "num_batches" not in key}

@@ -15,7 +15,7 @@ from tuplet.kernels.normed import Normed, values
 from tuplet.models import dense_cpu, post_norm_cpu
 from tuplet.models.attention import Layouts, TokenAttention
 from tuplet.models.config import ModelConfig
-from tuplet.models.dense import WIDEST, feed_forward, linear
+from tuplet.models.dense import feed_forward, has_products, linear
 
 if TYPE_CHECKING:
     from tuplet.kernels.post_norm import PostNorm
@@ -118,7 +118,7 @@ class Stream(nn.Module):
 
     def is_fused(self, x: Tensor) -> bool:
         """Whether there is one operator for all of it."""
-        return self._is_plain(x) and has_kernels(x) and x.shape[1] <= WIDEST
+        return self._is_plain(x) and has_products(x)
 
     def _is_plain(self, x: Tensor) -> bool:
         """Whether norms are those of a batch in training and follow on the residuals, and nothing is dropped."""

@@ -188,13 +188,9 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device,
     hidden = 4 if config.activation == "gelu" and not own else 2  # GELU keeps its input and its output, ReLU one tensor
     again = own and config.norm == "batch" and config.norm_position == "post"  # what the first norm made is found again
     stream = hidden + (2 if config.norm == "none" else 3 if again else 4)
-    if (
-        fused
-        and config.dim <= WIDEST
-        and not config.dropout
-        and config.norm_position == "post"
-        and config.norm == "batch"
-    ):
+    exact = torch.get_float32_matmul_precision() == "highest"  # then libraries multiply (``has_products``)
+    plain = not config.dropout and config.norm_position == "post" and config.norm == "batch"
+    if fused and plain and config.dim <= WIDEST and not exact:
         stream = 1  # the sum before the last norm, from which all else is made again
     if config.dropout:
         stream += 2 + 1  # the dropped hidden layer, and three masks of one byte

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tuplet.kernels import Lists, RowLinear, has_kernels, listed
+from tuplet.kernels import Lists, RowLinear, listed
 from tuplet.kernels.rows import SMALL
 from tuplet.models.block import (
     SplitLinear,
@@ -19,7 +19,7 @@ from tuplet.models.block import (
     scatter_mean,
 )
 from tuplet.models.config import ModelConfig
-from tuplet.models.dense import WIDEST
+from tuplet.models.dense import has_products
 from tuplet.patterns import CrossNeighbour
 from tuplet.tokens import Tuples, node_lists, position_pairs
 
@@ -120,7 +120,7 @@ class CrossUpdate(nn.Module):
     def _is_fused(self, x: Tensor, e: Tensor, index: CrossIndex) -> bool:
         """Whether two operators do all of it: queries are nodes, keys their ordered pairs, and norms are batch norms."""
         plain = index.first_node is None and index.key_pairs == (None,) and isinstance(self.key_norm, TokenBatchNorm)
-        if not plain or not self.training or not has_kernels(x) or x.shape[1] > WIDEST or len(e) < 2:
+        if not plain or not self.training or not has_products(x) or len(e) < 2:
             return False
         return len(x) <= SMALL or all(isinstance(rows, Lists) for rows in (*index.pair_nodes, *index.contained))
 

@@ -16,6 +16,16 @@ WIDEST = 64
 """Widths up to which a feed-forward's gradients of weights fit on the chip together."""
 
 
+def has_products(x: Tensor) -> bool:
+    """Whether there are kernels that multiply tokens by matrices and do more on the way: not beyond a width, and not where products
+    of float32 are to be exact. Without tensor cores a tile needs several times the registers there are, and a library is quicker.
+    """
+    if not has_kernels(x) or x.shape[1] > WIDEST:
+        return False
+    low = x.dtype != torch.float32 or torch.is_autocast_enabled(x.device.type)
+    return low or torch.compiler.is_compiling() or torch.get_float32_matmul_precision() != "highest"
+
+
 def linear(x: Tensor, *layers: nn.Linear) -> Tensor:
     """(T, outputs) of one or several linear maps of the same tokens, side by side."""
     one = len(layers) == 1
@@ -32,7 +42,7 @@ def side_by_side(sets: Sequence[tuple[Tensor | Normed, Sequence[nn.Linear]]], ki
     The tokens of the first set may be of several ``kinds``, so many of each: its last layers are then one for each kind.
     """
     tokens = [values(x) for x, _ in sets]
-    if all(has_kernels(x) and x.shape[1] <= WIDEST for x in tokens):
+    if all(has_products(x) for x in tokens):
         from tuplet.kernels.project import Maps, project
 
         counts = [kinds or [len(tokens[0])], *([len(x)] for x in tokens[1:])]
@@ -61,7 +71,7 @@ def linear_parts(x: Tensor, count: int, *layers: nn.Linear) -> tuple[Tensor, ...
 def feed_forward(x: Tensor, first: nn.Linear, activation: nn.Module, dropout: nn.Dropout, last: nn.Linear) -> Tensor:
     """W2 D(φ(W1 x + b1)) + b2."""
     dropped = dropout.p > 0 and dropout.training
-    if has_kernels(x) and not dropped and x.shape[1] <= WIDEST:
+    if has_products(x) and not dropped:
         from tuplet.kernels import dense
 
         gelu = isinstance(activation, nn.GELU)
