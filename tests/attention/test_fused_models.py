@@ -92,7 +92,7 @@ def _everywhere(monkeypatch):
 def test_layers_that_are_computed_again_change_nothing(name):
     """To the bit in the interpreter. Where layers are kept, a layer's input and first sum are made again from what is kept, which a
     compiler may round in another way than the first time."""
-    kept, again = (build(name, recompute=recompute, depth=3).train() for recompute in (False, True))
+    kept, again = (build(name, recompute=recompute, depth=2).train() for recompute in (False, True))
     expected = results(kept, GRAPHS)
     largest = max(float(value.abs().max()) for part, value in expected.items() if part != "output")
     for part, value in results(again, GRAPHS).items():
@@ -108,7 +108,7 @@ def test_layers_that_are_computed_again_change_nothing(name):
 )
 def test_layers_that_make_their_inputs_again_equal_the_reference(name, softmax):
     """Each layer is given what the norm before made its tokens of; some kernels write gradients over what is done with."""
-    model = build(name, softmax=softmax, depth=3).train()
+    model = build(name, softmax=softmax, depth=2).train()
     right = results(twin(model, "reference", torch.float64), GRAPHS)
     found = results(model, GRAPHS)
     largest = max(float(value.abs().max()) for value in right.values())
