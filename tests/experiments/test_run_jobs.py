@@ -82,6 +82,12 @@ def test_a_result_is_a_small_file_with_all_that_is_known(places):
     path.write_text(changed)
     with pytest.raises(OptionError, match=r"expected lr = 0.001, .* made with 0.002"):
         is_done(places, JOB)
+    facts["options"]["model_options"] |= {"dim": 7, "virtual": 3}
+    path.write_text(json.dumps(facts))
+    with pytest.raises(
+        OptionError, match=r"model_options = {'dim': 64}, .* made with {'dim': 7, 'virtual': 3}\. Remove"
+    ):
+        is_done(places, JOB)
 
 
 def test_an_interrupted_job_writes_what_its_checkpoint_holds(places, monkeypatch):

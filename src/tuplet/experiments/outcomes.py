@@ -99,6 +99,13 @@ def read_all(folder: Path, table: str) -> list[Outcome]:
     return [read_file(path) for path in sorted((folder / table).glob("*/*.json"))]
 
 
+def _apart(one: Any, other: Any) -> Any:
+    """A setting that differs from another; of a group of settings those that do."""
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return one
+    return {key: value for key, value in one.items() if key not in other or other[key] != value}
+
+
 def is_done(places: Places, job: Job) -> bool:
     """Whether the job has ended with the settings that it would have today; other ones are refused by name."""
     known = read_outcome(places, job)
@@ -107,9 +114,10 @@ def is_done(places: Places, job: Job) -> bool:
     today = job.options().plain()
     for name, value in known.options.items():
         if name not in UNBOUND and name in today and _plain(today[name]) != value:
+            now = _plain(today[name])
             raise OptionError(
-                f"{places.result(job)}: expected {name} = {today[name]!r}, as the settings say now; the result was made with {value!r}. "
-                "Remove it, and the run behind it, to run the job again."
+                f"{places.result(job)}: expected {name} = {_apart(now, value)!r}, as the settings say now; the result was made with "
+                f"{_apart(value, now)!r}. Remove it, and the run behind it, to run the job again."
             )
     return True
 
