@@ -125,15 +125,10 @@ def estimate(
     # the backward pass begins with everything kept and two gradients; or it peaks in the last attention, when gradients
     # of queries, keys and values, of random features, and a block of lines have come
     at_start = kept + 2 * max(sizes.queries, sizes.keys if config.depth > 1 else 0)
-    at_attention = kept - RELEASED * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
-    if (
-        fused
-    ):  # gradients of result and first norm and the sum before it; then of input, message, queries, keys and values
-        at_start = kept + 3 * sizes.queries
-        at_attention = kept + 3 * sizes.queries + 2 * sizes.keys + random
-        programs = min(GRADIENT_PROGRAMS, -(-sizes.queries // GRADIENT_ROWS))
-        tile = programs * (5 * config.dim + 2) * config.dim * 4  # the shares that they have in the gradients of weights
-    activations = int(max(at_start * vector + tile * fused, at_attention * vector + tile))
+    released = 0 if fused else RELEASED
+    at_attention = kept - released * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
+    shares = _share_bytes(config, sizes) if fused else 0
+    activations = int(max(at_start * vector, at_attention * vector + tile)) + shares
     indices = _index_bytes(config, sizes) if choices.dims is None else _simplex_bytes(config, queries, pairs)
     building = _building_bytes(config, patterns, queries)
     moved = 5 * config.depth * (sizes.queries + sizes.virtual)
@@ -153,6 +148,12 @@ def estimate(
         least_traffic=moved * vector + 7 * parameter_bytes,
         graphs=(max(graph.sizes), graph.num_graphs),
     )
+
+
+def _share_bytes(config: ModelConfig, sizes: _Sizes) -> int:
+    """What the programs of a kernel leave behind that share the gradients of a layer's weights."""
+    programs = min(GRADIENT_PROGRAMS, -(-sizes.queries // GRADIENT_ROWS))
+    return programs * (5 * config.dim + 2) * config.dim * 4
 
 
 def _simplex_embedding(config: ModelConfig, tokens: Simplices) -> float:

@@ -67,10 +67,11 @@ class Segments:
         if len(parts) == 1:
             return parts[0]
         joined = copy.copy(parts[0])
-        joined.columns = {
-            name: _padded(torch.cat([part.columns[name].narrow(axis, 0, part.rows) for part in parts], axis), axis)
-            for name, axis in ((name, parts[0]._axis(name)) for name in parts[0].columns)
-        }
+        joined.columns = {}
+        for name in parts[0].columns:
+            axis = joined._axis(name)
+            rows = [part.columns[name].narrow(axis, 0, part.rows) for part in parts]
+            joined.columns[name] = _padded(torch.cat(rows, axis), axis)
         joined._count(torch.cat([part.counts for part in parts]))
         return joined
 
