@@ -39,7 +39,7 @@ def test_feed_forward(gelu, tokens, width):
     assert_same(dense.feed_forward(x, w1, b1, w2, b2, gelu), expected, (x, w1, b1, w2, b2))
 
 
-@pytest.mark.parametrize(("tokens", "inputs", "outputs"), [(77, 24, 100), (1, 8, 8), (300, 64, 192)])
+@pytest.mark.parametrize(("tokens", "inputs", "outputs"), [(77, 24, 100), (1, 8, 8), (300, 64, 192), (1101, 24, 40)])
 def test_linear(tokens, inputs, outputs):
     torch.manual_seed(0)
     x, weight, bias = draw(tokens, inputs), draw(outputs, inputs), draw(outputs)

@@ -13,6 +13,8 @@ from tuplet.kernels.sizes import power, precision
 
 PARTS = 128
 """Programs that share the tokens where weights' gradients are summed."""
+PROGRAMS, TILE, LEAST_ROWS = 264, 64, 512
+"""Where a library sums them: programs that a device runs at once, its tiles, and the rows that are worth a program."""
 
 
 def add_shares(share: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -48,14 +50,35 @@ def _(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[1])
 
 
+@torch.library.custom_op("tuplet::row_products", mutates_args=())
+def _row_products(grad: Tensor, x: Tensor) -> Tensor:
+    """Gᵀ x, a sum over many rows for a small matrix: of float32 in parts, since a library has a program for each tile of the result
+    and not more."""
+    (rows, outputs), inputs = grad.shape, x.shape[1]
+    tiles = -(-outputs // TILE) * -(-inputs // TILE)
+    parts = min(rows // LEAST_ROWS, -(-PROGRAMS // tiles))
+    if parts < 2 or grad.dtype != torch.float32:
+        return grad.t() @ x
+    each = rows // parts
+    whole = parts * each
+    shares = torch.bmm(grad[:whole].view(parts, each, -1).transpose(1, 2), x[:whole].view(parts, each, -1))
+    found = add_shares(shares)
+    return found if whole == rows else found.addmm_(grad[whole:].t(), x[whole:])
+
+
+@_row_products.register_fake
+def _(grad: Tensor, x: Tensor) -> Tensor:
+    return x.new_empty(grad.shape[1], x.shape[1])
+
+
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0], inputs[1])
 
 
 def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     x, weight = ctx.saved_tensors
-    grad = grad.contiguous()
-    return grad @ weight if ctx.needs_input_grad[0] else None, grad.t() @ x, _column_sums(grad)
+    grad, x = grad.contiguous(), x.contiguous()
+    return grad @ weight if ctx.needs_input_grad[0] else None, _row_products(grad, x), _column_sums(grad)
 
 
 _linear.register_autograd(_linear_backward, setup_context=_linear_setup)

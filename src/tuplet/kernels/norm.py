@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ PARTS = 128
 WARPS = 4
 NUMBERS = 4096
 """Of a tile."""
+PROGRAMS = 264
+"""Programs that normalise, at most: two for each multiprocessor."""
 
 
 @torch.library.custom_op("tuplet::add_batch_norm", mutates_args=())
@@ -32,10 +35,7 @@ def _add_batch_norm(
         x, x if added is None else added.contiguous(), x if live is None else live, s, counts, means, squares, rows,
         width, parts, MASKED=live is not None, ADD=added is not None, **sizes, num_warps=WARPS,
     )  # fmt: skip
-    norm_kernels.normalise[(-(-rows // sizes["ROWS"]),)](
-        x if added is None else s, counts, means, squares, weight, bias, y, mean, scale, variance, rows, width, parts,
-        eps, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
-    )  # fmt: skip
+    normalise(x if added is None else s, (counts, means, squares), parts, weight, bias, y, (mean, scale, variance), eps)
     return y, s, mean, scale, variance
 
 
@@ -73,9 +73,10 @@ def _backward_op(
         **sizes,
         num_warps=WARPS,
     )
-    norm_kernels.normalise_gradient[(-(-rows // sizes["ROWS"]),)](
+    programs = min(PROGRAMS, -(-rows // sizes["ROWS"]))
+    norm_kernels.normalise_gradient[(programs,)](
         grad, s, mask, mean, scale, weight, counts, sums, products, grad_s, grad_weight, grad_bias, rows, width, parts,
-        MASKED=live is not None, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
+        programs, MASKED=live is not None, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
     )  # fmt: skip
     return grad_s, grad_weight, grad_bias
 
@@ -161,6 +162,25 @@ def masked_batch_norm(
     y, _, mean, _, variance = _add_batch_norm(x, None, weight, bias, live, eps)
     _follow_seen(*running, mean, variance, live, len(x), momentum)
     return y if live is None else torch.where(live[:, None], y, 0.0)
+
+
+def normalise(
+    x: Tensor,
+    shares: Iterable[Tensor],
+    parts: int,
+    weight: Tensor,
+    bias: Tensor,
+    into: Tensor,
+    found: Iterable[Tensor],
+    eps: float,
+) -> None:
+    """Write BN(x) ``into`` a tensor from the shares of its statistics that ``parts`` programs have; mean, scale and variance go
+    to ``found``."""
+    (rows, width), (_, sizes) = x.shape, sizes_of(x)
+    programs = min(PROGRAMS, -(-rows // sizes["ROWS"]))
+    norm_kernels.normalise[(programs,)](
+        x, *shares, weight, bias, into, *found, rows, width, parts, programs, eps, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
+    )  # fmt: skip
 
 
 def sizes_of(x: Tensor) -> tuple[int, dict[str, int]]:

@@ -13,6 +13,9 @@ import triton.language as tl
 
 from tuplet.kernels.sizes import COUNTS
 
+AT_ONCE = tl.constexpr(16384)
+"""Numbers of the shares that a program reads at once: more than that leave the registers."""
+
 
 @triton.jit
 def load_tile(X, row, column, rows, width):
@@ -70,28 +73,32 @@ def rows_alive(Live, row, rows, MASKED: tl.constexpr):
 
 
 @triton.jit
+def joined(count, mean, square, new_count, new_mean, new_square):
+    """Count, mean and sum of squared distances of two sets of rows."""
+    total = tl.maximum(count + new_count, 1.0)
+    away = new_mean - mean
+    square += new_square + away * away * (count * new_count / total)
+    return count + new_count, mean + away * (new_count / total), square
+
+
+@triton.jit
 def grow(count, mean, square, values, live):
     """Count, mean and sum of squared distances of what was seen, with some more rows."""
     here = tl.sum(live.to(tl.float32), 0)
     own = tl.sum(tl.where(live[:, None], values, 0.0), 0) / tl.maximum(here, 1.0)
     spread = tl.where(live[:, None], values - own[None, :], 0.0)
-    total = tl.maximum(count + here, 1.0)
-    away = own - mean
-    square += tl.sum(spread * spread, 0) + away * away * (count * here / total)
-    return count + here, mean + away * (here / total), square
+    return joined(count, mean, square, here, own, tl.sum(spread * spread, 0))
 
 
 @triton.jit
-def _shares(X, column, width, parts, PARTS: tl.constexpr):
-    """(PARTS, WIDTH) what the programs found, a row each."""
-    part = tl.arange(0, PARTS)
+def _shares(X, part, column, width, parts):
+    """(parts, columns) what some of the programs found, a row each."""
     on = (part < parts)[:, None] & (column < width)[None, :]
     return tl.load(X + part[:, None] * width + column[None, :], mask=on, other=0.0)
 
 
 @triton.jit
-def _counts(Counts, parts, PARTS: tl.constexpr):
-    part = tl.arange(0, PARTS)
+def _counts(Counts, part, parts):
     return tl.load(Counts + part, mask=part < parts, other=0.0)
 
 
@@ -106,21 +113,32 @@ def store_share(Counts, First, Second, part, column, width, count, first, second
 @triton.jit
 def merged(Counts, Means, Squares, column, width, parts, PARTS: tl.constexpr):
     """Mean, variance and number of rows from the shares of all programs."""
-    count = _counts(Counts, parts, PARTS)
-    means = _shares(Means, column, width, parts, PARTS)
-    total = tl.maximum(tl.sum(count, 0), 1.0)
-    mean = tl.sum(means * count[:, None], 0) / total
-    away = means - mean[None, :]
-    squares = _shares(Squares, column, width, parts, PARTS) + away * away * count[:, None]
-    return mean, tl.sum(squares, 0) / total, total
+    SOME: tl.constexpr = min(PARTS, AT_ONCE // column.shape[0])
+    count = 0.0
+    mean, square = tl.zeros(column.shape, tl.float32), tl.zeros(column.shape, tl.float32)
+    for first in range(0, PARTS, SOME):
+        part = first + tl.arange(0, SOME)
+        counts, means = _counts(Counts, part, parts), _shares(Means, part, column, width, parts)
+        here = tl.sum(counts, 0)
+        own = tl.sum(means * counts[:, None], 0) / tl.maximum(here, 1.0)
+        away = means - own[None, :]
+        squares = _shares(Squares, part, column, width, parts) + away * away * counts[:, None]
+        count, mean, square = joined(count, mean, square, here, own, tl.sum(squares, 0))
+    total = tl.maximum(count, 1.0)
+    return mean, square / total, total
 
 
 @triton.jit
 def gradient_sums(Counts, Sums, Products, column, width, parts, PARTS: tl.constexpr):
     """Number of rows, sum of the gradient, and sum of its product with the normalised rows, from the shares of all programs."""
-    count = tl.maximum(tl.sum(_counts(Counts, parts, PARTS), 0), 1.0)
-    total = tl.sum(_shares(Sums, column, width, parts, PARTS), 0)
-    return count, total, tl.sum(_shares(Products, column, width, parts, PARTS), 0)
+    SOME: tl.constexpr = min(PARTS, AT_ONCE // column.shape[0])
+    count = tl.maximum(tl.sum(_counts(Counts, tl.arange(0, PARTS), parts), 0), 1.0)
+    total, product = tl.zeros(column.shape, tl.float32), tl.zeros(column.shape, tl.float32)
+    for first in range(0, PARTS, SOME):
+        part = first + tl.arange(0, SOME)
+        total += tl.sum(_shares(Sums, part, column, width, parts), 0)
+        product += tl.sum(_shares(Products, part, column, width, parts), 0)
+    return count, total, product
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -159,15 +177,17 @@ def settled(
 
 @triton.jit(do_not_specialize=COUNTS)
 def normalise(
-    S, Counts, Means, Squares, Weight, Bias, Y, Mean, Scale, Variance, rows, width, parts, eps,
+    S, Counts, Means, Squares, Weight, Bias, Y, Mean, Scale, Variance, rows, width, parts, programs, eps,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
+    """Y = BN(S); each program puts all shares of the statistics together, so there are no more programs than run at once."""
     column = tl.arange(0, WIDTH)
     mean, scale = settled(Counts, Means, Squares, Mean, Scale, Variance, column, width, parts, eps, PARTS)
-    slope = load_vector(Weight, column, width) * scale
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    s = load_tile(S, row, column, rows, width)
-    store_tile(Y, row, column, rows, width, affine(s, mean, slope, load_vector(Bias, column, width)))
+    slope, bias = load_vector(Weight, column, width) * scale, load_vector(Bias, column, width)
+    for first in range(tl.program_id(0) * ROWS, rows, programs * ROWS):
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        s = load_tile(S, row, column, rows, width)
+        store_tile(Y, row, column, rows, width, affine(s, mean, slope, bias))
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -195,7 +215,7 @@ def measure_gradient(
 
 @triton.jit(do_not_specialize=COUNTS)
 def normalise_gradient(
-    G, S, Live, Mean, Scale, Weight, Counts, Sums, Products, GradS, GradWeight, GradBias, rows, width, parts,
+    G, S, Live, Mean, Scale, Weight, Counts, Sums, Products, GradS, GradWeight, GradBias, rows, width, parts, programs,
     MASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, WIDTH)
@@ -205,11 +225,12 @@ def normalise_gradient(
         store_vector(GradBias, column, width, total)
     mean, scale = load_vector(Mean, column, width), load_vector(Scale, column, width)
     slope = load_vector(Weight, column, width) * scale
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    unit = (load_tile(S, row, column, rows, width) - mean[None, :]) * scale[None, :]
-    grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
-    live = rows_alive(Live, row, rows, MASKED)
-    store_tile(GradS, row, column, rows, width, tl.where(live[:, None], grad * slope[None, :], 0.0))
+    for first in range(tl.program_id(0) * ROWS, rows, programs * ROWS):
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        unit = (load_tile(S, row, column, rows, width) - mean[None, :]) * scale[None, :]
+        grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
+        live = rows_alive(Live, row, rows, MASKED)
+        store_tile(GradS, row, column, rows, width, tl.where(live[:, None], grad * slope[None, :], 0.0))
 
 
 @triton.jit

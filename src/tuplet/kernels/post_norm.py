@@ -18,7 +18,7 @@ from tuplet.kernels import norm_kernels, post_norm_kernels
 from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import WARPS, momentum_of, room_for, sizes_of
+from tuplet.kernels.norm import WARPS, momentum_of, normalise, room_for, sizes_of
 from tuplet.kernels.normed import PARTS, Normed, origins, values
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS, power, precision
 
@@ -190,10 +190,7 @@ def _forward(
         s, *shares, weight_s, bias_s, live, w1, b1, w2, t, *later, *found[0], rows, width, len(w1), programs, programs,
         eps[0], **masked, **low, GELU=gelu, **_sizes(w1, ROWS), **parts, num_warps=FEED_WARPS,
     )  # fmt: skip
-    _, sizes = sizes_of(x)
-    norm_kernels.normalise[(-(-rows // sizes["ROWS"]),)](
-        t, *later, weight_t, bias_t, z, *found[1], rows, width, programs, eps[1], **sizes, **parts, num_warps=WARPS
-    )
+    normalise(t, later, programs, weight_t, bias_t, z, found[1], eps[1])
     return z, s, t, found
 
 

@@ -16,7 +16,7 @@ from tuplet.kernels import norm_kernels, update_kernels
 from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import WARPS, move_running, room_for, sizes_of
+from tuplet.kernels.norm import WARPS, move_running, normalise, room_for, sizes_of
 from tuplet.kernels.rows import MOST, Lists, add_taken, lists_of
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, power, precision
 
@@ -83,11 +83,7 @@ def _update(
         *_read(x, other, tables, numbers, live), w1, x if wo is None else wo, b1, w2, t, *shares, rows, width, programs,
         **_choices(x, other, tables, live, gelu), num_warps=UPDATE_WARPS,
     )  # fmt: skip
-    _, sizes = sizes_of(x)
-    norm_kernels.normalise[(-(-rows // sizes["ROWS"]),)](
-        t, *shares, weight, bias, z, *found, rows, width, programs, eps, **sizes, PARTS=power(programs, 1),
-        num_warps=WARPS,
-    )  # fmt: skip
+    normalise(t, shares, programs, weight, bias, z, found, eps)
     return z, t, found
 
 

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from tuplet.kernels.dense_kernels import activation
+from tuplet.kernels.halves import halved
 from tuplet.kernels.norm_kernels import (
     gradient_sums,
     grow,
@@ -97,9 +98,11 @@ def update_gradient(
         store_vector(Norm + 2 * width, column, width, total * 0.0)
     mean, scale = load_vector(Found, column, width), load_vector(Found + width, column, width)
     slope_t = load_vector(Weight, column, width) * scale
-    w1 = load_tile(W1, column, column, width, width).to(LOW)
-    wo = load_tile(Wo, column, column, width, width).to(LOW) if OTHER else w1
-    w2 = load_tile(W2, column, column, width, width).to(LOW)
+    w1, by1 = halved(load_tile(W1, column, column, width, width).to(LOW), PRECISION)
+    w2, by2 = halved(load_tile(W2, column, column, width, width).to(LOW), PRECISION)
+    wo, by_wo = w1, by1
+    if OTHER:
+        wo, by_wo = halved(load_tile(Wo, column, column, width, width).to(LOW), PRECISION)
     b1 = load_vector(B1, column, width)
     grad_w1 = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
@@ -108,29 +111,32 @@ def update_gradient(
     for first in range(program * ROWS, rows, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         live = rows_alive(Live, row, rows, MASKED)
-        unit = (load_tile(T, row, column, rows, width) - mean[None, :]) * scale[None, :]
-        grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
-        grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
-        x = load_tile(X, row, column, rows, width).to(LOW)
-        other = load_tile(Other, row, column, rows, width).to(LOW) if OTHER else x
-        # rows of tables last, which leaves registers to the products
-        h = tl.dot(x, tl.trans(w1), input_precision=PRECISION) + b1[None, :]
+        # everything is asked for before anything is worked on
+        t, grad = load_tile(T, row, column, rows, width), load_tile(G, row, column, rows, width)
+        x, by_x = halved(load_tile(X, row, column, rows, width).to(LOW), PRECISION)
+        other, by_other = x, by_x
         if OTHER:
-            h += tl.dot(other, tl.trans(wo), input_precision=PRECISION)
-        h += _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT)
+            other, by_other = halved(load_tile(Other, row, column, rows, width).to(LOW), PRECISION)
+        taken = _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT)
+        grad -= (total[None, :] + (t - mean[None, :]) * scale[None, :] * product[None, :]) / count
+        grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
+        h = tl.dot(x, tl.trans(w1), input_precision=PRECISION) * (by_x * by1) + taken + b1[None, :]
+        if OTHER:
+            h += tl.dot(other, tl.trans(wo), input_precision=PRECISION) * (by_other * by_wo)
         a, slope = activation(h, GELU)
-        low = grad.to(LOW)
-        grad_h = tl.dot(low, w2, input_precision=PRECISION) * slope
-        grad_w2 += tl.dot(tl.trans(low), a.to(LOW), input_precision=PRECISION)
+        a, by_a = halved(a.to(LOW), PRECISION)
+        low, by = halved(grad.to(LOW), PRECISION)
+        grad_h = tl.dot(low, w2, input_precision=PRECISION) * (by * by2) * slope
+        grad_w2 += tl.dot(tl.trans(low), a, input_precision=PRECISION) * (by * by_a)
         grad_b1 += grad_h
         store_tile(GradH, row, column, rows, width, grad_h)
-        low = grad_h.to(LOW)
-        grad_w1 += tl.dot(tl.trans(low), x, input_precision=PRECISION)
-        grad += tl.dot(low, w1, input_precision=PRECISION)
+        low, by = halved(grad_h.to(LOW), PRECISION)
+        grad_w1 += tl.dot(tl.trans(low), x, input_precision=PRECISION) * (by * by_x)
+        grad += tl.dot(low, w1, input_precision=PRECISION) * (by * by1)
         store_tile(GradX, row, column, rows, width, grad)
         if OTHER:
-            grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION)
-            grad_other = tl.dot(low, wo, input_precision=PRECISION)
+            grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION) * (by * by_other)
+            grad_other = tl.dot(low, wo, input_precision=PRECISION) * (by * by_wo)
             store_tile(GradOther, row, column, rows, width, grad_other)
     size = width * width
     own = Share + program * ((3 if OTHER else 2) * size + width)

@@ -17,9 +17,11 @@ from tuplet.patterns.fused import FusedLines
 
 ROWS, WARPS = 32, 4
 """Tokens of a tile."""
-PROGRAMS, TILES = 264, 64
-"""Programs that share the tokens of all graphs, about, two for each multiprocessor, and those of one graph, at most. Each has all
-virtual tokens of its graph to read, and its share of their gradients to leave behind."""
+TURNS = 2
+"""Tiles that a program takes one after the other in the largest graph: graphs differ in size, and the largest is waited for."""
+LEAST, MOST = 264, 1024
+"""Programs that share the tokens of all graphs, about: two for each multiprocessor, and no more than this. Each has all virtual
+tokens of its graph to read, and its share of their gradients to leave behind."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,9 @@ class Exchange:
 
     def _tiles(self, unreal: Tensor) -> int:
         """Programs that share the tokens of a graph."""
-        wanted = min(TILES, -(-PROGRAMS // max(1, self.lines.lines)))
-        return max(1, min(wanted, -(-self.lines.longest[0] // self._sizes(unreal)["ROWS"])))
+        lines, tiles = max(1, self.lines.lines), -(-self.lines.longest[0] // self._sizes(unreal)["ROWS"])
+        least, most = -(-LEAST // lines), -(-MOST // lines)
+        return max(1, min(tiles, max(least, min(-(-tiles // TURNS), most))))
 
     def _given(self, real: Tensor, unreal: Tensor) -> tuple[Any, ...]:
         _, parts, heads, width = real.shape

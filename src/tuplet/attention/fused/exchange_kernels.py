@@ -40,19 +40,20 @@ def _rows(X, token, on, stride, at, there):
 
 @triton.jit
 def _virtual_rows(
-    Unreal, graph, virtual, heads, width, stride, at, head, there, HEADS: tl.constexpr, VIRTUAL: tl.constexpr
+    Unreal, graph, wanted, virtual, heads, width, stride, at, head, there, HEADS: tl.constexpr, VIRTUAL: tl.constexpr
 ):  # fmt: skip
-    """Of all pairs (head, virtual token) of a graph the token, the head, whether they exist, which columns are theirs, and their
-    queries, keys and values."""
+    """Of all pairs (head, virtual token) of a graph the token, the head, whether they exist, whether they are wanted, which columns
+    are theirs, and the queries, keys and values of those that are wanted."""
     pair = tl.arange(0, HEADS * VIRTUAL)
     number, own = pair % VIRTUAL, pair // VIRTUAL
     exists = (number < virtual) & (own < heads)
+    read = exists & (number < wanted)
     block = (own[:, None] == head[None, :]) & there[None, :]
     part, other = heads * width, graph * virtual + number
-    q = _rows(Unreal, other, exists, stride, at, block)
-    k = _rows(Unreal + part, other, exists, stride, at, block)
-    v = _rows(Unreal + 2 * part, other, exists, stride, at, block)
-    return other, own, exists, block, q, k, v
+    q = _rows(Unreal, other, read, stride, at, block)
+    k = _rows(Unreal + part, other, read, stride, at, block)
+    v = _rows(Unreal + 2 * part, other, read, stride, at, block)
+    return other, own, exists, read, block, q, k, v
 
 
 @triton.jit
@@ -114,10 +115,11 @@ def exchange(
     graph, tile = tl.program_id(0).to(tl.int64) // tiles, tl.program_id(0) % tiles
     start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
     length = tl.minimum(every, longest)  # what is longer is padding
+    wanted = tl.where(tile * ROWS < length, virtual, 0)  # a program without tokens waits for nothing
     at, head, there = _columns(width, heads, HEADS, WIDTH)
     part = heads * width
-    other, own, exists, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
-        Unreal, graph, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
+    other, own, exists, _, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
+        Unreal, graph, wanted, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
     )  # fmt: skip
     entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
     heading = tl.arange(0, HEADS)
@@ -195,19 +197,20 @@ def exchange_gradient(
     graph, tile = tl.program_id(0).to(tl.int64) // tiles, tl.program_id(0) % tiles
     start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
     length = tl.minimum(every, longest)  # what is longer is padding
+    wanted = tl.where(tile * ROWS < length, virtual, 0)  # a program without tokens waits for nothing
     at, head, there = _columns(width, heads, HEADS, WIDTH)
     part = heads * width
-    other, own, exists, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
-        Unreal, graph, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
+    other, own, exists, read, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
+        Unreal, graph, wanted, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
     )  # fmt: skip
     entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
     heading = tl.arange(0, HEADS)
     up_grad, up_lse = unreal_q, tl.zeros((HEADS * VIRTUAL,), tl.float32)
     up_shift = up_lse
     if UPWARD:
-        up_grad = _rows(GradUp, other, exists, part, at, block)
-        up = _rows(Up, other, exists, part, at, block)
-        up_lse = tl.load(UpLse + other * heads + own, mask=exists, other=0.0)
+        up_grad = _rows(GradUp, other, read, part, at, block)
+        up = _rows(Up, other, read, part, at, block)
+        up_lse = tl.load(UpLse + other * heads + own, mask=read, other=0.0)
         up_lse = tl.where(up_lse == float("-inf"), 0.0, up_lse)
         up_shift = -tl.sum(up.to(tl.float32) * up_grad.to(tl.float32), 1)
     grad_entries = tl.zeros((ROWS, HEADS * VIRTUAL), tl.float32)
