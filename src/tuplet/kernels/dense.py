@@ -13,13 +13,14 @@ from tuplet.kernels.sizes import power, precision
 
 PARTS = 128
 """Programs that share the tokens where weights' gradients are summed."""
-PROGRAMS, TILE, LEAST_ROWS = 264, 64, 512
-"""Where a library sums them: programs that a device runs at once, its tiles, and the rows that are worth a program."""
+PROGRAMS, TILE, FEW, LEAST_ROWS = 264, 64, 8, 512
+"""Where a library sums them: programs that a device runs at once, the width of its tiles, how many of them are few, and the rows that
+are worth a program."""
 
 
-def add_shares(share: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The sum over the first axis, which numbers the programs that have found a share each."""
-    out = share.new_empty(share.shape[1:], dtype=dtype)
+def add_shares(share: Tensor, dtype: torch.dtype = torch.float32, into: Tensor | None = None) -> Tensor:
+    """The sum over the first axis, which numbers the programs that have found a share each; written ``into`` a tensor, if given."""
+    out = share.new_empty(share.shape[1:], dtype=dtype) if into is None else into
     count = out.numel()
     if count:
         parts, columns = min(128, power(len(share), 1)), 32  # all is asked for at once
@@ -52,12 +53,12 @@ def _(x: Tensor) -> Tensor:
 
 @torch.library.custom_op("tuplet::row_products", mutates_args=())
 def _row_products(grad: Tensor, x: Tensor) -> Tensor:
-    """Gᵀ x, a sum over many rows for a small matrix: of float32 in parts, since a library has a program for each tile of the result
-    and not more."""
+    """Gᵀ x, a sum over many rows for a small matrix: of float32 in parts, where a library would have few programs, one for each
+    tile of the result."""
     (rows, outputs), inputs = grad.shape, x.shape[1]
     tiles = -(-outputs // TILE) * -(-inputs // TILE)
     parts = min(rows // LEAST_ROWS, -(-PROGRAMS // tiles))
-    if parts < 2 or grad.dtype != torch.float32:
+    if parts < 2 or tiles > FEW or grad.dtype != torch.float32:
         return grad.t() @ x
     each = rows // parts
     whole = parts * each

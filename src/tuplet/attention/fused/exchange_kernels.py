@@ -118,7 +118,7 @@ def exchange(
     wanted = tl.where(tile * ROWS < length, virtual, 0)  # a program without tokens waits for nothing
     at, head, there = _columns(width, heads, HEADS, WIDTH)
     part = heads * width
-    other, own, exists, _, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
+    other, own, exists, _wanted, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
         Unreal, graph, wanted, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
     )  # fmt: skip
     entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
