@@ -122,10 +122,10 @@ def update_gradient(
     grad_w1 = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_w2 = tl.zeros((WIDTH, WIDTH), tl.float32)
-    grad_b1 = tl.zeros((WIDTH,), tl.float32)
+    grad_b1 = tl.zeros((ROWS, WIDTH), tl.float32)
     other_count = 0.0
-    other_total = tl.zeros((WIDTH,), tl.float32)
-    other_product = tl.zeros((WIDTH,), tl.float32)
+    other_total = tl.zeros((ROWS, WIDTH), tl.float32)
+    other_product = tl.zeros((ROWS, WIDTH), tl.float32)
     for first in range(program * ROWS, rows, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         live = rows_alive(Live, row, rows, MASKED)
@@ -136,6 +136,9 @@ def update_gradient(
         if OTHER:
             seen = normed_tile(OtherT, row, column, rows, width, OtherFound, OtherWeight, OtherBias)
             other, by_other = halved(seen.to(LOW), PRECISION)
+        grad_other = tl.zeros((ROWS, WIDTH), tl.float32)
+        if GIVEN:
+            grad_other = tl.where(live[:, None], load_tile(OtherG, row, column, rows, width), 0.0)
         taken = _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT)
         grad -= (total[None, :] + (t - mean[None, :]) * scale[None, :] * product[None, :]) / count
         grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
@@ -148,7 +151,7 @@ def update_gradient(
         low, by = halved(grad.to(LOW), PRECISION)
         grad_h = tl.dot(low, w2, input_precision=PRECISION) * (by * by2) * slope
         grad_w2 += tl.dot(tl.trans(low), a, input_precision=PRECISION) * (by * by_a)
-        grad_b1 += tl.sum(grad_h, 0)
+        grad_b1 += grad_h
         store_tile(GradH, row, column, rows, width, grad_h)
         low, by = halved(grad_h.to(LOW), PRECISION)
         grad_w1 += tl.dot(tl.trans(low), x, input_precision=PRECISION) * (by * by_x)
@@ -156,22 +159,21 @@ def update_gradient(
         store_tile(GradX, row, column, rows, width, grad)
         if OTHER:
             grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION) * (by * by_other)
-            grad_other = tl.dot(low, wo, input_precision=PRECISION) * (by * by_wo)
-            if GIVEN:
-                grad_other += tl.where(live[:, None], load_tile(OtherG, row, column, rows, width), 0.0)
+            grad_other += tl.dot(low, wo, input_precision=PRECISION) * (by * by_wo)
             store_tile(GradOther, row, column, rows, width, grad_other)
             unit = load_tile(OtherT, row, column, rows, width) - load_vector(OtherFound, column, width)[None, :]
             unit = unit * load_vector(OtherFound + width, column, width)[None, :]
             other_count += tl.sum(live.to(tl.float32), 0)
-            other_total += tl.sum(grad_other, 0)
-            other_product += tl.sum(grad_other * unit, 0)
+            other_total += grad_other
+            other_product += grad_other * unit
     size = width * width
     own = Share + program * ((3 if OTHER else 2) * size + width)
     store_tile(own, column, column, width, width, grad_w1)
     store_tile(own + size, column, column, width, width, grad_w2)
-    store_vector(own + 2 * size, column, width, grad_b1)
+    store_vector(own + 2 * size, column, width, tl.sum(grad_b1, 0))
     if OTHER:
         store_tile(own + 2 * size + width, column, column, width, width, grad_wo)
+        other_total, other_product = tl.sum(other_total, 0), tl.sum(other_product, 0)
         store_share(
             OtherCounts, OtherSums, OtherProducts, program, column, width, other_count, other_total, other_product
         )
