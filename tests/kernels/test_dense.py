@@ -46,6 +46,18 @@ def test_linear(tokens, inputs, outputs):
     assert_same(dense.linear(x, weight, bias), F.linear(x, weight, bias), (x, weight, bias))
 
 
+def test_a_bias_before_a_norm_has_no_gradient():
+    torch.manual_seed(0)
+    x, weight, bias = draw(77, 24), draw(16, 24), draw(16)
+    found, expected = dense.linear(x, weight, bias, still=True), F.linear(x, weight, bias)
+    assert torch.equal(found, expected)
+    given = torch.randn_like(expected)
+    (of_x, of_weight, of_bias), others = (torch.autograd.grad(y, (x, weight, bias), given) for y in (found, expected))
+    torch.testing.assert_close((of_x, of_weight), others[:2])
+    assert not of_bias.any()
+    assert others[2].any()
+
+
 def test_autocast_is_followed():
     x, weight, bias = draw(20, 16), draw(8, 16), draw(8)
     with torch.autocast(DEVICE, dtype=torch.bfloat16):

@@ -18,9 +18,9 @@ PROGRAMS, TILE, FEW, LEAST_ROWS = 264, 64, 8, 512
 are worth a program."""
 
 
-def add_shares(share: Tensor, dtype: torch.dtype = torch.float32, into: Tensor | None = None) -> Tensor:
-    """The sum over the first axis, which numbers the programs that have found a share each; written ``into`` a tensor, if given."""
-    out = share.new_empty(share.shape[1:], dtype=dtype) if into is None else into
+def add_shares(share: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The sum over the first axis, which numbers the programs that have found a share each."""
+    out = share.new_empty(share.shape[1:], dtype=dtype)
     count = out.numel()
     if count:
         parts, columns = min(128, power(len(share), 1)), 32  # all is asked for at once
@@ -29,12 +29,12 @@ def add_shares(share: Tensor, dtype: torch.dtype = torch.float32, into: Tensor |
 
 
 @torch.library.custom_op("tuplet::linear", mutates_args=())
-def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _linear(x: Tensor, weight: Tensor, bias: Tensor, still: bool) -> Tensor:
     return F.linear(x, weight, bias)
 
 
 @_linear.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def _(x: Tensor, weight: Tensor, bias: Tensor, still: bool) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
@@ -74,21 +74,24 @@ def _(grad: Tensor, x: Tensor) -> Tensor:
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0], inputs[1])
+    ctx.still = inputs[3]
 
 
 def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     x, weight = ctx.saved_tensors
     grad, x = grad.contiguous(), x.contiguous()
-    return grad @ weight if ctx.needs_input_grad[0] else None, _row_products(grad, x), _column_sums(grad)
+    of_bias = grad.new_zeros(len(weight)) if ctx.still else _column_sums(grad)
+    return grad @ weight if ctx.needs_input_grad[0] else None, _row_products(grad, x), of_bias, None
 
 
 _linear.register_autograd(_linear_backward, setup_context=_linear_setup)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """W x + b of tokens (T, inputs); in autocast in its precision."""
+def linear(x: Tensor, weight: Tensor, bias: Tensor, still: bool = False) -> Tensor:
+    """W x + b of tokens (T, inputs); in autocast in its precision. ``still``: a norm takes the mean away, so that the bias has the
+    gradient 0, and not the rounding of a sum that is 0."""
     x, weight, bias = _cast(x, weight, bias)
-    return _linear(x, weight, bias)
+    return _linear(x, weight, bias, still)
 
 
 @torch.library.custom_op("tuplet::feed_forward", mutates_args=())

@@ -8,17 +8,17 @@ from torch.nn import functional as F
 from tuplet.kernels.sizes import has_kernels
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """(T, outputs) W x + b of rows (T, inputs)."""
+def linear(x: Tensor, weight: Tensor, bias: Tensor, still: bool = False) -> Tensor:
+    """(T, outputs) W x + b of rows (T, inputs); ``still``: before a norm that takes the mean away (see ``dense.linear``)."""
     if not has_kernels(x):
         return F.linear(x, weight, bias)
     from tuplet.kernels import dense
 
-    return dense.linear(x, weight, bias)
+    return dense.linear(x, weight, bias, still)
 
 
 class RowLinear(nn.Linear):
     """``nn.Linear`` of rows (T, inputs)."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight) if self.bias is None else linear(x, self.weight, self.bias)
+    def forward(self, x: Tensor, still: bool = False) -> Tensor:
+        return F.linear(x, self.weight) if self.bias is None else linear(x, self.weight, self.bias, still)

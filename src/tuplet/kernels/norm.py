@@ -104,9 +104,14 @@ _add_batch_norm.register_autograd(_backward, setup_context=_setup)
 
 
 @torch.library.custom_op("tuplet::follow", mutates_args=("running_mean", "running_var"))
-def _follow(running_mean: Tensor, running_var: Tensor, mean: Tensor, variance: Tensor, momentum: float) -> None:
+def _follow(
+    running_mean: Tensor, running_var: Tensor, mean: Tensor, variance: Tensor, ahead: Tensor | None, momentum: float
+) -> None:
     width = mean.numel()
-    norm_kernels.follow[(1,)](running_mean, running_var, mean, variance, width, momentum, WIDTH=power(width, 16))
+    norm_kernels.follow[(1,)](
+        running_mean, running_var, mean, variance, mean if ahead is None else ahead, width, momentum,
+        AHEAD=ahead is not None, WIDTH=power(width, 16),
+    )  # fmt: skip
 
 
 def add_batch_norm(
@@ -114,33 +119,19 @@ def add_batch_norm(
 ) -> Tensor:
     """BN(x + added) in training mode, statistics from the live rows alone; the running statistics ``follow``."""
     y, _, mean, _, variance = _add_batch_norm(x, added, norm.weight, norm.bias, live, norm.eps)
-    if follow and norm.running_mean is not None and norm.running_var is not None:
-        _follow(norm.running_mean, norm.running_var, mean, variance, _momentum(norm))
+    if follow:
+        move_running(norm, mean, variance)
     return y
 
 
-def _momentum(norm: nn.BatchNorm1d) -> float:
+def move_running(norm: nn.BatchNorm1d, mean: Tensor, variance: Tensor, ahead: Tensor | None = None) -> None:
+    """Move the running statistics, if there are any, towards those of a batch, whose mean lacks the bias ``ahead`` of the norm."""
+    if norm.running_mean is not None and norm.running_var is not None:
+        _follow(norm.running_mean, norm.running_var, mean, variance, ahead, momentum_of(norm))
+
+
+def momentum_of(norm: nn.BatchNorm1d) -> float:
     return 0.1 if norm.momentum is None else norm.momentum
-
-
-@torch.library.custom_op("tuplet::follow_both", mutates_args=("mean", "variance", "new_mean", "new_variance"))
-def _follow_both(
-    mean: Tensor, variance: Tensor, new_mean: Tensor, new_variance: Tensor, found: Tensor, ahead: Tensor, new_ahead: Tensor,
-    momentum: float, new_momentum: float,
-) -> None:  # fmt: skip
-    width = found.shape[2]
-    norm_kernels.follow_both[(1,)](
-        mean, variance, new_mean, new_variance, found, ahead, new_ahead, width, momentum, new_momentum, WIDTH=power(width, 16)
-    )  # fmt: skip
-
-
-def follow_both(norms: tuple[nn.BatchNorm1d, nn.BatchNorm1d], found: Tensor, ahead: tuple[Tensor, Tensor]) -> None:
-    """Move the running statistics of two norms, if there are any, towards what was ``found`` (2, 3, d) of a batch: mean, scale and
-    variance without the biases ``ahead`` of the norms."""
-    first, last = norms
-    known = first.running_mean, first.running_var, last.running_mean, last.running_var
-    if all(tensor is not None for tensor in known):
-        _follow_both(*known, found, *ahead, _momentum(first), _momentum(last))
 
 
 @torch.library.custom_op("tuplet::follow_seen", mutates_args=("running_mean", "running_var", "seen"))

@@ -260,17 +260,9 @@ def follow_seen(
 
 
 @triton.jit
-def follow(Running, RunningVar, Mean, Variance, width, momentum, WIDTH: tl.constexpr):
-    """Move the running statistics of a norm."""
-    move(Running, RunningVar, Mean, Variance, tl.arange(0, WIDTH), width, momentum, 0.0)
-
-
-@triton.jit
-def follow_both(
-    Running, RunningVar, NewRunning, NewRunningVar, Found, Ahead, NewAhead, width, momentum, new_momentum, WIDTH: tl.constexpr
+def follow(
+    Running, RunningVar, Mean, Variance, Ahead, width, momentum, AHEAD: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """The same of two norms; ``Found`` (2, 3, width) are means, scales and variances without the biases ahead."""
     column = tl.arange(0, WIDTH)
-    bias, new_bias = load_vector(Ahead, column, width), load_vector(NewAhead, column, width)
-    move(Running, RunningVar, Found, Found + 2 * width, column, width, momentum, bias)
-    move(NewRunning, NewRunningVar, Found + 3 * width, Found + 5 * width, column, width, new_momentum, new_bias)
+    bias = load_vector(Ahead, column, width) if AHEAD else 0.0
+    move(Running, RunningVar, Mean, Variance, column, width, momentum, bias)

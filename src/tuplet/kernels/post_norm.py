@@ -18,7 +18,7 @@ from tuplet.kernels import norm_kernels, post_norm_kernels
 from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import WARPS, follow_both, normalise, room_for, sizes_of
+from tuplet.kernels.norm import WARPS, momentum_of, normalise, room_for, sizes_of
 from tuplet.kernels.normed import PARTS, Normed, origins, values
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS, power, precision
 
@@ -56,6 +56,21 @@ class PostNorm:
         maps = [self.output.weight, first.weight, first.bias, one.weight, one.bias, two.weight, last.weight, last.bias]
         return [*maps, self.output.bias, two.bias]
 
+    def follow(self, found: Tensor) -> None:
+        """Move the running statistics towards those that were ``found``."""
+        first, last = self.norms
+        if (
+            first.running_mean is None
+            or first.running_var is None
+            or last.running_mean is None
+            or last.running_var is None
+        ):
+            return
+        _follow(
+            first.running_mean, first.running_var, last.running_mean, last.running_var, found, self.output.bias,
+            self.maps[1].bias, momentum_of(first), momentum_of(last),
+        )  # fmt: skip
+
 
 def post_norm(*streams: PostNorm, follow: bool = True) -> list[Normed]:
     """BN(y + FFN(y)) of y = BN(x + Wo message) in training mode, for several sets of tokens; rows that are not live do not
@@ -68,7 +83,7 @@ def post_norm(*streams: PostNorm, follow: bool = True) -> list[Normed]:
     )  # fmt: skip
     if follow:
         for one, found in zip(streams, outputs[3::KEPT], strict=True):
-            follow_both(one.norms, found, (one.output.bias, one.maps[1].bias))
+            one.follow(found)
     made = zip(streams, outputs[::KEPT], outputs[2::KEPT], outputs[3::KEPT], strict=True)
     return [Normed(z, tuple(x.detach() for x in (t, found[1], *_affine(one)))) for one, z, t, found in made]  # type: ignore[arg-type]
 
@@ -222,6 +237,17 @@ def _restore(s: Tensor, message: Tensor, output: Tensor, origin: Sequence[Tensor
     post_norm_kernels.add_message_again[(-(-rows // ROWS),)](
         *origin, message, output, s, rows, width, **_low(message), ROWS=ROWS, WIDTH=power(width, 16), num_warps=FEED_WARPS,
     )  # fmt: skip
+
+
+@torch.library.custom_op("tuplet::follow_both", mutates_args=("mean_s", "var_s", "mean_t", "var_t"))
+def _follow(
+    mean_s: Tensor, var_s: Tensor, mean_t: Tensor, var_t: Tensor, found: Tensor, bias_s: Tensor, bias_t: Tensor,
+    momentum_s: float, momentum_t: float,
+) -> None:  # fmt: skip
+    width = found.shape[2]
+    post_norm_kernels.follow[(1,)](
+        mean_s, var_s, mean_t, var_t, found, bias_s, bias_t, width, momentum_s, momentum_t, WIDTH=power(width, 16)
+    )
 
 
 def _low(message: Tensor) -> dict[str, Any]:

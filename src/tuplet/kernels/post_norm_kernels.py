@@ -18,6 +18,7 @@ from tuplet.kernels.norm_kernels import (
     grow,
     load_tile,
     load_vector,
+    move,
     normed_tile,
     rows_alive,
     settled,
@@ -200,3 +201,15 @@ def message_gradient(
     own = Share + program * (2 * width * hidden + hidden + width * width) + 2 * width * hidden + hidden
     on = column < width
     tl.store(own + column[:, None] * width + column[None, :], grad_wo, mask=on[:, None] & on[None, :])
+
+
+@triton.jit
+def follow(
+    MeanS, VarS, MeanT, VarT, Found, BiasS, BiasT, width, momentum_s, momentum_t, WIDTH: tl.constexpr
+):  # fmt: skip
+    """Move the running statistics of both norms; ``Found`` (2, 3, width) are means, scales and variances without biases."""
+    column = tl.arange(0, WIDTH)
+    bias = load_vector(BiasS, column, width)
+    move(MeanS, VarS, Found, Found + 2 * width, column, width, momentum_s, bias)
+    bias = load_vector(BiasT, column, width)
+    move(MeanT, VarT, Found + 3 * width, Found + 5 * width, column, width, momentum_t, bias)

@@ -1,14 +1,11 @@
-"""The update of tokens from their parts, and of others that see them, as one operator:
+"""The update of tokens from their parts, as one operator: z = BN(x + W2 φ(W1 x + Wo o + b1 + rows of tables) + b2).
 
-z = BN(x + W2 φ(W1 x + b1 + rows of tables) + b2), and then z' = BN(x' + W2' φ(W1' x' + Wo z + b1' + rows of tables) + b2').
-
-The biases b2 stand before a norm that takes the mean away: they move the running mean and have no gradient.
+The bias b2 stands before a norm that takes the mean away: it moves the running mean and has no gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +16,7 @@ from tuplet.kernels import norm_kernels, update_kernels
 from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import WARPS, follow_both, normalise, room_for, sizes_of
+from tuplet.kernels.norm import WARPS, move_running, normalise, room_for, sizes_of
 from tuplet.kernels.rows import MOST, Lists, add_taken, lists_of
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, power, precision
 
@@ -30,207 +27,155 @@ PROGRAMS = 256
 """Programs that share the tokens forward, at most."""
 LIST = 4
 """Tensors that say which rows of a table are taken (see ``lists_of``)."""
-PARAMETERS = 6
 
 
-@dataclass(frozen=True)
-class Update:
-    """Of some tokens.
+def update(
+    x: Tensor,
+    other: tuple[Tensor, Tensor] | None,
+    tables: Tensor,
+    taken: Sequence[Tensor | Lists],
+    maps: tuple[nn.Linear, nn.Linear],
+    norm: nn.BatchNorm1d,
+    gelu: bool,
+    live: Tensor | None,
+    follow: bool = True,
+) -> Tensor:
+    """BN(x + W2 φ(W1 x + Wo o + b1 + rows of tables) + b2) in training mode.
 
     Args:
-        x: (T, d) the tokens.
+        x: (T, d) tokens.
+        other: o (T, d) and Wo, or None.
         tables: (N, tables · d) side by side, of which there is at least one and no more than ``MOST``.
         taken: for each table which row each token takes.
         maps: W1 with b1, and W2 with b2.
         norm: the batch norm.
-    """
-
-    x: Tensor
-    tables: Tensor
-    taken: Sequence[Tensor | Lists]
-    maps: tuple[nn.Linear, nn.Linear]
-    norm: nn.BatchNorm1d
-
-    @property
-    def parameters(self) -> list[Tensor]:
-        """In the order of the operator."""
-        (first, last), norm = self.maps, self.norm
-        return [first.weight, first.bias, last.weight, norm.weight, norm.bias, last.bias]
-
-
-def update(
-    seen: Update, seeing: Update, wo: Tensor, gelu: bool, live: Tensor | None, follow: bool = True
-) -> tuple[Tensor, Tensor]:
-    """z and z', as above, in training mode.
-
-    Args:
-        seen, seeing: the same number of tokens each, of which one of ``seeing`` sees the one of ``seen`` in its place.
-        wo: (d, d).
-        gelu: the activation; else ReLU.
+        gelu: its activation; else ReLU.
         live: (T,) which rows are no padding; None if all. The others do not count.
         follow: whether running statistics do.
     """
-    both = seen, seeing
-    lists = [lists_of(one.tables, rows) for one in both for rows in one.taken]
-    *found, statistics = _update(
-        [one.x.contiguous() for one in both], [one.tables.contiguous() for one in both],
-        [tensor for *tensors, _ in lists for tensor in tensors], [own[-1] for own in lists],
-        [parameter for one in both for parameter in one.parameters], wo, live, [one.norm.eps for one in both], gelu,
+    first, last = maps
+    lists = [lists_of(tables, rows) for rows in taken]
+    numbers = [tensor for *tensors, _ in lists for tensor in tensors]
+    beside, wo = (None, None) if other is None else other
+    z, _, found = _update(
+        x.contiguous(), None if beside is None else beside.contiguous(), tables.contiguous(), numbers,
+        [own[-1] for own in lists], first.weight, first.bias, wo, last.weight, norm.weight, norm.bias, last.bias, live,
+        norm.eps, gelu,
     )  # fmt: skip
     if follow:
-        follow_both((seen.norm, seeing.norm), statistics, (seen.maps[1].bias, seeing.maps[1].bias))
-    return found[0], found[1]
+        move_running(norm, found[0], found[2], last.bias)
+    return z
 
 
 @torch.library.custom_op("tuplet::update", mutates_args=())
 def _update(
-    xs: Sequence[Tensor], tables: Sequence[Tensor], numbers: Sequence[Tensor], special: Sequence[int], parameters: Sequence[Tensor],
-    wo: Tensor, live: Tensor | None, eps: Sequence[float], gelu: bool,
-) -> list[Tensor]:  # fmt: skip
-    """z and z', t and t', and (2, 3, width) mean, scale and variance of both t."""
-    programs, (own, new) = min(PROGRAMS, -(-len(xs[0]) // ROWS)), dealt(parameters, [PARAMETERS] * 2)
-    (lists, new_lists), (shares, new_shares) = _dealt(numbers, tables, xs), (room_for(x, programs) for x in xs)
-    z, new_z, t, new_t, found = _room(xs)
-    _forward(xs[0], tables[0], lists, own, live, t, shares, gelu, eps[0])
-    seen = [t, *shares, *own[3:5], wo, z, *found[0]]
-    _forward(xs[1], tables[1], new_lists, new, live, new_t, new_shares, gelu, eps[0], seen)
-    normalise(new_t, new_shares, programs, new[3], new[4], new_z, found[1], eps[1])
-    return [z, new_z, t, new_t, found]
-
-
-def _room(xs: Sequence[Tensor]) -> list[Tensor]:
-    """What the operator returns."""
-    return [*(torch.empty_like(x) for x in (*xs, *xs)), xs[0].new_empty(2, 3, xs[0].shape[1], dtype=torch.float32)]
+    x: Tensor, other: Tensor | None, tables: Tensor, numbers: Sequence[Tensor], special: Sequence[int], w1: Tensor,
+    b1: Tensor, wo: Tensor | None, w2: Tensor, weight: Tensor, bias: Tensor, b2: Tensor, live: Tensor | None,
+    eps: float, gelu: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """z, t, and (3, width) mean, scale and variance of t."""
+    rows, width = x.shape
+    t, z = torch.empty_like(x), torch.empty_like(x)
+    found = x.new_empty(3, width, dtype=torch.float32)
+    programs = min(PROGRAMS, -(-rows // ROWS))
+    shares = room_for(x, programs)
+    update_kernels.update[(programs,)](
+        *_read(x, other, tables, numbers, live), w1, x if wo is None else wo, b1, w2, t, *shares, rows, width, programs,
+        **_choices(x, other, tables, live, gelu), num_warps=UPDATE_WARPS,
+    )  # fmt: skip
+    normalise(t, shares, programs, weight, bias, z, found, eps)
+    return z, t, found
 
 
 @_update.register_fake
-def _(xs: Sequence[Tensor], *_: Any) -> list[Tensor]:
-    return _room(xs)
-
-
-def _forward(
-    x: Tensor, table: Tensor, lists: Sequence[Tensor], parameters: Sequence[Tensor], live: Tensor | None, t: Tensor,
-    shares: Sequence[Tensor], gelu: bool, eps: float, other: Sequence[Tensor] = (),
-) -> None:  # fmt: skip
-    """Write t and the shares of its statistics; ``other`` are the tokens seen, as the kernel takes them."""
-    programs, (w1, b1, w2, *_) = len(shares[0]), parameters
-    update_kernels.update[(programs,)](
-        *_read(x, table, lists, live), w1, b1, w2, t, *shares, *(other or [x] * 11), *x.shape, programs, eps,
-        OTHER=bool(other), **_choices(x, table, live, gelu), PARTS=power(programs, 1), num_warps=UPDATE_WARPS,
-    )  # fmt: skip
+def _(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x), x.new_empty(3, x.shape[1], dtype=torch.float32)
 
 
 @torch.library.custom_op("tuplet::update_backward", mutates_args=())
-def _gradients(
-    given: Tensor | None, grad: Tensor, xs: Sequence[Tensor], tables: Sequence[Tensor], numbers: Sequence[Tensor],
-    special: Sequence[int], parameters: Sequence[Tensor], wo: Tensor, live: Tensor | None, ts: Sequence[Tensor],
+def _gradient(
+    grad: Tensor, x: Tensor, other: Tensor | None, tables: Tensor, numbers: Sequence[Tensor], special: Sequence[int],
+    w1: Tensor, b1: Tensor, wo: Tensor | None, w2: Tensor, weight: Tensor, live: Tensor | None, t: Tensor,
     found: Tensor, gelu: bool,
-) -> list[Tensor]:  # fmt: skip
-    """From the gradient of z', and what is ``given`` of that of z: for each those of x and of the tables; flat of W1, W2, b1 and, of
-    the tokens that see, Wo; and (3, width) of weight and bias of the norm, and of b2."""
-    grad, (rows, width), (parts, sizes) = grad.contiguous(), xs[0].shape, sizes_of(xs[0])
-    (own, new), shares = dealt(parameters, [PARAMETERS] * 2), room_for(grad, parts)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Of x, of o, and of the tables; flat of W1, W2, b1 and Wo; and (3, width) of weight and bias of the norm, and of
+    b2."""
+    grad, (rows, width) = grad.contiguous(), x.shape
+    parts, sizes = sizes_of(x)
+    shares, masked = room_for(x, parts), {"MASKED": live is not None}
     norm_kernels.measure_gradient[(parts,)](
-        grad, ts[1], grad if live is None else live, *found[1, :2], *shares, rows, width, parts, MASKED=live is not None, **sizes,
+        grad,
+        t,
+        x if live is None else live,
+        *found[:2],
+        *shares,
+        rows,
+        width,
+        parts,
+        **masked,
+        **sizes,
         num_warps=WARPS,
-    )  # fmt: skip
-    seen, seen_shares = torch.empty_like(ts[0]), room_for(grad, min(GRADIENT_PROGRAMS, -(-rows // ROWS)))
-    other = [ts[0], found[0], *own[3:5], wo, seen if given is None else given.contiguous(), seen, *seen_shares]
-    (lists, new_lists), counts = _dealt(numbers, tables, xs), [table.shape[1] // width for table in tables]
-    skipped, new_skipped = dealt(special, counts)
-    of_seeing, rest = _backward_one(
-        grad, shares, ts[1], found[1], xs[1], tables[1], new_lists, new_skipped, new, live, gelu, other, given is not None
-    )  # fmt: skip
-
-    def backward_seen() -> list[Tensor]:
-        gradients, last = _backward_one(
-            seen, seen_shares, ts[0], found[0], xs[0], tables[0], lists, skipped, own, live, gelu
-        )  # fmt: skip
-        beside(*last)
-        return gradients
-
-    of_seen, *_ = beside(backward_seen, *rest)
-    return [*of_seen, *of_seeing]
-
-
-@_gradients.register_fake
-def _(
-    given: Any, grad: Any, xs: Sequence[Tensor], tables: Sequence[Tensor], numbers: Any, special: Any, parameters: Any, wo: Tensor,
-    *_: Any,
-) -> list[Tensor]:  # fmt: skip
-    found = []
-    for place, (x, table) in enumerate(zip(xs, tables, strict=True)):
-        flat, norm = (wo.new_empty(size, dtype=torch.float32) for size in ((_flat(wo, place == 1),), (3, len(wo))))
-        found += [torch.empty_like(x), torch.empty_like(table), flat, norm]
-    return found
-
-
-def _backward_one(
-    grad: Tensor, shares: Sequence[Tensor], t: Tensor, found: Tensor, x: Tensor, table: Tensor, lists: Sequence[Tensor],
-    special: Sequence[int], parameters: Sequence[Tensor], live: Tensor | None, gelu: bool, other: Sequence[Tensor] = (),
-    given: bool = False,
-) -> tuple[list[Tensor], list[Callable[[], Any]]]:  # fmt: skip
-    """Gradients of x and of the table, flat of W1, W2, b1 and Wo, and of the norm; and what is left to do for them. ``shares`` are of
-    the sums that the gradient of the norm needs; ``other`` are the tokens seen, as the kernel takes them."""
-    (rows, width), parts, (w1, b1, w2, weight, *_) = x.shape, len(shares[0]), parameters
+    )
+    grad_x, grad_h, grad_tables = torch.empty_like(x), torch.empty_like(x), torch.empty_like(tables)
+    grad_other = x.new_empty(0) if other is None else torch.empty_like(other)
     programs = min(GRADIENT_PROGRAMS, -(-rows // ROWS))
-    grad_x, grad_h, grad_table = torch.empty_like(x), torch.empty_like(x), torch.empty_like(table)
-    flat = x.new_empty(_flat(w1, bool(other)), dtype=torch.float32)
-    share, norm = x.new_empty(programs, len(flat), dtype=torch.float32), x.new_empty(3, width, dtype=torch.float32)
+    share = x.new_empty(programs, _flat(w1, wo), dtype=torch.float32)
+    norm = x.new_empty(3, width, dtype=torch.float32)
     update_kernels.update_gradient[(programs,)](
-        grad, t, found, weight, *shares, *_read(x, table, lists, live), w1, b1, w2, grad_x, grad_h, share, norm,
-        *(other or [x] * 10), rows, width, parts, programs, OTHER=bool(other), GIVEN=given, **_choices(x, table, live, gelu),
+        grad, t, found, weight, *shares, *_read(x, other, tables, numbers, live), w1, x if wo is None else wo, b1, w2,
+        grad_x, grad_other, grad_h, share, norm, rows, width, parts, programs, **_choices(x, other, tables, live, gelu),
         PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
     )  # fmt: skip
-    each = zip(dealt(lists, [LIST] * len(special)), special, grad_table.split(width, 1), strict=True)
-    sums: list[Callable[[], Any]] = [partial(add_taken, grad_h, *own, *rest) for own, *rest in each]
-    return [grad_x, grad_table, flat, norm], [partial(add_shares, share, into=flat), *sums]
+    lists = zip(dealt(numbers, [LIST] * len(special)), special, grad_tables.split(width, 1), strict=True)
+    sums: list[Callable[[], Any]] = [partial(add_taken, grad_h, *own, *rest) for own, *rest in lists]
+    flat, *_ = beside(partial(add_shares, share), *sums)
+    return grad_x, grad_other, grad_tables, flat, norm
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
+@_gradient.register_fake
+def _(grad: Tensor, x: Tensor, other: Tensor | None, tables: Tensor, *rest: Any) -> Any:
+    w1, wo = rest[2], rest[4]
+    flat, norm = (x.new_empty(size, dtype=torch.float32) for size in ((_flat(w1, wo),), (3, x.shape[1])))
+    grad_other = x.new_empty(0) if other is None else torch.empty_like(other)
+    return torch.empty_like(x), grad_other, torch.empty_like(tables), flat, norm
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
-    xs, tables, numbers, ctx.special, parameters, wo, live, _, ctx.gelu = inputs
-    ctx.save_for_backward(*xs, *tables, *output[2:], wo, live, *parameters, *numbers)
+    x, other, tables, numbers, ctx.special, *weights, weight, _, _, live, _, ctx.gelu = inputs
+    ctx.save_for_backward(x, other, tables, *weights, weight, live, *output[1:], *numbers)
 
 
-def _backward(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
-    saved = ctx.saved_tensors  # once: each look recomputes, where a layer is computed again
-    xs, tables, ts, (statistics, wo, live), parameters = dealt(saved, [2, 2, 2, 3, 2 * PARAMETERS])
-    numbers, (given, grad, *_) = saved[9 + 2 * PARAMETERS :], grads
-    grad = torch.zeros_like(xs[1]) if grad is None else grad
-    found = _gradients(
-        given, grad, xs, tables, list(numbers), ctx.special, parameters, wo, live, ts, statistics, ctx.gelu
+def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
+    x, other, tables, w1, b1, wo, w2, weight, live, t, found, *numbers = ctx.saved_tensors
+    grad_x, grad_other, grad_tables, flat, norm = _gradient(
+        grad, x, other, tables, numbers, ctx.special, w1, b1, wo, w2, weight, live, t, found, ctx.gelu
     )
-    of_parameters, size = [], wo.numel()
-    for flat, norm in zip(found[2::4], found[3::4], strict=True):
-        w1, w2, b1 = flat[: 2 * size + len(wo)].split([size, size, len(wo)])
-        of_parameters += [w1.view_as(wo), b1, w2.view_as(wo), *norm]
-    grad_wo = found[6][-size:].view_as(wo)
-    return found[::4], found[1::4], [None] * len(numbers), None, of_parameters, grad_wo, None, None, None
+    g1, g2, c1, go = flat.split([w1.numel(), w2.numel(), len(b1), 0 if wo is None else wo.numel()])
+    beside = (None, None) if other is None or wo is None else (grad_other, go.view_as(wo))
+    maps = (g1.view_as(w1), c1, beside[1], g2.view_as(w2))
+    return (grad_x, beside[0], grad_tables, [None] * len(numbers), None, *maps, *norm, None, None, None)
 
 
 _update.register_autograd(_backward, setup_context=_setup)
 
 
-def _flat(w1: Tensor, seeing: bool) -> int:
-    """Numbers of W1, W2, b1 and, of tokens that see others, Wo."""
-    return (3 if seeing else 2) * w1.numel() + len(w1)
+def _flat(w1: Tensor, wo: Tensor | None) -> int:
+    """Numbers of W1, W2, b1 and Wo."""
+    return (2 if wo is None else 3) * w1.numel() + len(w1)
 
 
-def _dealt(numbers: Sequence[Tensor], tables: Sequence[Tensor], xs: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Which rows are taken, of the tables of each."""
-    return dealt(numbers, [LIST * (table.shape[1] // x.shape[1]) for table, x in zip(tables, xs, strict=True)])
-
-
-def _read(x: Tensor, table: Tensor, lists: Sequence[Tensor], live: Tensor | None) -> tuple[Tensor, ...]:
+def _read(
+    x: Tensor, other: Tensor | None, tables: Tensor, numbers: Sequence[Tensor], live: Tensor | None
+) -> tuple[Tensor, ...]:
     """What both kernels read of the tokens; what is missing is another tensor, which they do not read."""
-    rows = list(lists[::LIST])
+    rows = list(numbers[::LIST])
     rows += rows[:1] * (MOST - len(rows))
-    return x, table, *rows, x if live is None else live
+    return x, x if other is None else other, tables, *rows, x if live is None else live
 
 
-def _choices(x: Tensor, table: Tensor, live: Tensor | None, gelu: bool) -> dict[str, Any]:
+def _choices(x: Tensor, other: Tensor | None, tables: Tensor, live: Tensor | None, gelu: bool) -> dict[str, Any]:
     """Matrices are multiplied in the precision of the tables: in autocast in its low one."""
-    sizes = {"ROWS": ROWS, "WIDTH": power(x.shape[1], 16), "COUNT": table.shape[1] // x.shape[1]}
-    kinds = {"MASKED": live is not None, "GELU": gelu}
-    return {**sizes, **kinds, "LOW": type_of(table.dtype), "PRECISION": precision(table)}
+    sizes = {"ROWS": ROWS, "WIDTH": power(x.shape[1], 16), "COUNT": tables.shape[1] // x.shape[1]}
+    kinds = {"OTHER": other is not None, "MASKED": live is not None, "GELU": gelu}
+    return {**sizes, **kinds, "LOW": type_of(tables.dtype), "PRECISION": precision(tables)}

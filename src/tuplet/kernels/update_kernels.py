@@ -1,8 +1,7 @@
-"""Kernels for the update of tokens from their parts: t = x + W2 φ(W1 x + b1 + rows of tables), z = BN(t); and then of others, which
-see them: with Wo z in the activation.
+"""Kernels for the update of tokens from their parts: t = x + W2 φ(W1 x + Wo o + b1 + rows of tables), z = BN(t).
 
-What is kept is t; z, where it is seen, and the hidden vectors are made again. Statistics are merged as in ``norm_kernels``; sums over
-tokens are shared among programs, each of which writes its own share: no atomics.
+What is kept is t; the hidden vectors are made again. Statistics are merged as in ``norm_kernels``; sums over tokens are
+shared among programs, each of which writes its own share: no atomics.
 """
 
 # mypy: ignore-errors
@@ -15,14 +14,11 @@ import triton.language as tl
 from tuplet.kernels.dense_kernels import activation
 from tuplet.kernels.halves import halved
 from tuplet.kernels.norm_kernels import (
-    affine,
     gradient_sums,
     grow,
     load_tile,
     load_vector,
-    normed_tile,
     rows_alive,
-    settled,
     store_rounded,
     store_share,
     store_tile,
@@ -49,27 +45,18 @@ def _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT: tl.cons
 
 @triton.jit(do_not_specialize=COUNTS)
 def update(
-    X, Tables, RowsA, RowsB, RowsC, Live, W1, B1, W2, T, Counts, Means, Squares,
-    OtherT, OtherCounts, OtherMeans, OtherSquares, OtherWeight, OtherBias, Wo, Other, OtherMean, OtherScale, OtherVariance,
-    rows, width, programs, eps,
+    X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2, T, Counts, Means, Squares,
+    rows, width, programs,
     OTHER: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr,
-    PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """t, and this program's share of its statistics. If OTHER, the tokens seen are what a norm makes of OtherT: its statistics are
-    put together from the shares of ``programs`` programs, and the tokens go to Other."""
+    """t, and this program's share of its statistics."""
     program = tl.program_id(0)
     column = tl.arange(0, WIDTH)
     w1 = load_tile(W1, column, column, width, width).to(LOW)
+    wo = load_tile(Wo, column, column, width, width).to(LOW) if OTHER else w1
     w2 = load_tile(W2, column, column, width, width).to(LOW)
     b1 = load_vector(B1, column, width)
-    wo, other_mean, other_slope, other_bias = w1, b1, b1, b1
-    if OTHER:
-        wo = load_tile(Wo, column, column, width, width).to(LOW)
-        other_mean, other_scale = settled(
-            OtherCounts, OtherMeans, OtherSquares, OtherMean, OtherScale, OtherVariance, column, width, programs, eps, PARTS
-        )  # fmt: skip
-        other_slope, other_bias = load_vector(OtherWeight, column, width), load_vector(OtherBias, column, width)
-        other_slope *= other_scale
     count = 0.0
     mean = tl.zeros((WIDTH,), tl.float32)
     square = tl.zeros((WIDTH,), tl.float32)
@@ -78,12 +65,10 @@ def update(
         # everything is asked for before anything is worked on
         taken = _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT)
         x = load_tile(X, row, column, rows, width)
-        h = taken + b1[None, :]
+        other = load_tile(Other, row, column, rows, width).to(LOW) if OTHER else x.to(LOW)
+        h = tl.dot(x.to(LOW), tl.trans(w1), taken + b1[None, :], input_precision=PRECISION)
         if OTHER:
-            other = affine(load_tile(OtherT, row, column, rows, width), other_mean, other_slope, other_bias)
-            other = store_rounded(Other, row, column, rows, width, other).to(LOW)
             h = tl.dot(other, tl.trans(wo), h, input_precision=PRECISION)
-        h = tl.dot(x.to(LOW), tl.trans(w1), h, input_precision=PRECISION)
         a, _ = activation(h, GELU)
         t = x + tl.dot(a.to(LOW), tl.trans(w2), input_precision=PRECISION)
         t = store_rounded(T, row, column, rows, width, t)
@@ -93,14 +78,13 @@ def update(
 
 @triton.jit(do_not_specialize=COUNTS)
 def update_gradient(
-    G, T, Found, Weight, Counts, Sums, Products, X, Tables, RowsA, RowsB, RowsC, Live, W1, B1, W2, GradX, GradH, Share, Norm,
-    OtherT, OtherFound, OtherWeight, OtherBias, Wo, OtherG, GradOther, OtherCounts, OtherSums, OtherProducts,
-    rows, width, parts, programs,
-    OTHER: tl.constexpr, GIVEN: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr,
+    G, T, Found, Weight, Counts, Sums, Products, X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2,
+    GradX, GradOther, GradH, Share, Norm, rows, width, parts, programs,
+    OTHER: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient of z those of x and of the hidden vectors, which is that of the rows taken; and this program's share of those
-    of W1, W2, b1 and Wo. If OTHER that of the tokens seen, with what is GIVEN of it, and this program's share of its sums.
+    """From the gradient of z those of x, of o and of the hidden vectors, which is that of the rows taken; and this
+    program's share of those of W1, W2, b1 and Wo.
 
     ``Found`` are mean and scale of t. ``Norm`` (3, width) are gradients of weight and bias of the norm, and of the bias
     before it, which is zero.
@@ -119,13 +103,11 @@ def update_gradient(
     wo, by_wo = w1, by1
     if OTHER:
         wo, by_wo = halved(load_tile(Wo, column, column, width, width).to(LOW), PRECISION)
+    b1 = load_vector(B1, column, width)
     grad_w1 = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_w2 = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_b1 = tl.zeros((ROWS, WIDTH), tl.float32)
-    other_count = 0.0
-    other_total = tl.zeros((ROWS, WIDTH), tl.float32)
-    other_product = tl.zeros((ROWS, WIDTH), tl.float32)
     for first in range(program * ROWS, rows, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         live = rows_alive(Live, row, rows, MASKED)
@@ -134,16 +116,11 @@ def update_gradient(
         x, by_x = halved(load_tile(X, row, column, rows, width).to(LOW), PRECISION)
         other, by_other = x, by_x
         if OTHER:
-            seen = normed_tile(OtherT, row, column, rows, width, OtherFound, OtherWeight, OtherBias)
-            other, by_other = halved(seen.to(LOW), PRECISION)
-        grad_other = tl.zeros((ROWS, WIDTH), tl.float32)
-        if GIVEN:
-            grad_other = tl.where(live[:, None], load_tile(OtherG, row, column, rows, width), 0.0)
+            other, by_other = halved(load_tile(Other, row, column, rows, width).to(LOW), PRECISION)
         taken = _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT)
         grad -= (total[None, :] + (t - mean[None, :]) * scale[None, :] * product[None, :]) / count
         grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
-        h = tl.dot(x, tl.trans(w1), input_precision=PRECISION) * (by_x * by1) + taken
-        h += load_vector(B1, column, width)[None, :]
+        h = tl.dot(x, tl.trans(w1), input_precision=PRECISION) * (by_x * by1) + taken + b1[None, :]
         if OTHER:
             h += tl.dot(other, tl.trans(wo), input_precision=PRECISION) * (by_other * by_wo)
         a, slope = activation(h, GELU)
@@ -159,13 +136,8 @@ def update_gradient(
         store_tile(GradX, row, column, rows, width, grad)
         if OTHER:
             grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION) * (by * by_other)
-            grad_other += tl.dot(low, wo, input_precision=PRECISION) * (by * by_wo)
+            grad_other = tl.dot(low, wo, input_precision=PRECISION) * (by * by_wo)
             store_tile(GradOther, row, column, rows, width, grad_other)
-            unit = load_tile(OtherT, row, column, rows, width) - load_vector(OtherFound, column, width)[None, :]
-            unit = unit * load_vector(OtherFound + width, column, width)[None, :]
-            other_count += tl.sum(live.to(tl.float32), 0)
-            other_total += grad_other
-            other_product += grad_other * unit
     size = width * width
     own = Share + program * ((3 if OTHER else 2) * size + width)
     store_tile(own, column, column, width, width, grad_w1)
@@ -173,7 +145,3 @@ def update_gradient(
     store_vector(own + 2 * size, column, width, tl.sum(grad_b1, 0))
     if OTHER:
         store_tile(own + 2 * size + width, column, column, width, width, grad_wo)
-        other_total, other_product = tl.sum(other_total, 0), tl.sum(other_product, 0)
-        store_share(
-            OtherCounts, OtherSums, OtherProducts, program, column, width, other_count, other_total, other_product
-        )

@@ -109,12 +109,13 @@ class Stream(nn.Module):
             first, activation, _, last = self.feed_forward
             norms, gelu = (self.attention_norm, self.feed_forward_norm), isinstance(activation, nn.GELU)
             return post_norm_cpu.post_norm(x, message, output, norms, (first, last), gelu, follow=not _Pass.again)  # type: ignore[arg-type]
-        message = linear(message, output)
+        still = self._is_plain(x)
+        message = linear(message, output, still=still)
         if self.pre:
             x = x + self.dropout(message)
             return x + self.dropout(self._feed(normed(self.feed_forward_norm, x, None, live)))
         x = normed(self.attention_norm, x, self.dropout(message), live)
-        return normed(self.feed_forward_norm, x, self.dropout(self._feed(x)), live)
+        return normed(self.feed_forward_norm, x, self.dropout(self._feed(x, still)), live)
 
     def is_fused(self, x: Tensor) -> bool:
         """Whether there is one operator for all of it."""
@@ -133,9 +134,9 @@ class Stream(nn.Module):
         norms, gelu = (self.attention_norm, self.feed_forward_norm), isinstance(activation, nn.GELU)
         return PostNorm(x, message, output, norms, (first, last), gelu, live)  # type: ignore[arg-type]
 
-    def _feed(self, x: Tensor) -> Tensor:
+    def _feed(self, x: Tensor, still: bool = False) -> Tensor:
         first, activation, dropout, last = self.feed_forward
-        return feed_forward(x, first, activation, dropout, last)  # type: ignore[arg-type]
+        return feed_forward(x, first, activation, dropout, last, still)  # type: ignore[arg-type]
 
 
 class Block(nn.Module):

@@ -105,20 +105,21 @@ class CrossUpdate(nn.Module):
         if e is not None and self._is_fused(x, e, index):
             return self._fused(x, y, e, index)
         parts: list[tuple[Tensor, Tensor | Lists | None]] = []
+        still = self.training and isinstance(self.key_norm, TokenBatchNorm) and len(y) > 1
         if e is not None and self.pair_in is not None and self.pair_out is not None and self.pair_norm is not None:
             nodes = scatter_mean(x, index.first_node, index.nodes)
             hidden = self.activation(self.pair_in(e, [(nodes, rows) for rows in index.pair_nodes]))
-            e = normed(self.pair_norm, e, self.pair_out(hidden), index.live_pairs)
+            e = normed(self.pair_norm, e, self.pair_out(hidden, still), index.live_pairs)
             parts += [(e, rows) for rows in index.key_pairs]
         if self.upward:
             parts += [(scatter_mean(x, rows, y.shape[0]), None) for rows in index.contained]
         else:
             parts += [(x, rows) for rows in index.contained]
         hidden = self.activation(self.key_in(y, parts))
-        return normed(self.key_norm, y, self.key_out(hidden), index.live_keys), e
+        return normed(self.key_norm, y, self.key_out(hidden, still), index.live_keys), e
 
     def _is_fused(self, x: Tensor, e: Tensor, index: CrossIndex) -> bool:
-        """Whether one operator does all of it: queries are nodes, keys their ordered pairs, and norms are batch norms."""
+        """Whether two operators do all of it: queries are nodes, keys their ordered pairs, and norms are batch norms."""
         plain = index.first_node is None and index.key_pairs == (None,) and isinstance(self.key_norm, TokenBatchNorm)
         if not plain or not self.training or not has_products(x) or len(e) < 2:
             return False
@@ -126,15 +127,14 @@ class CrossUpdate(nn.Module):
 
     def _fused(self, x: Tensor, y: Tensor, e: Tensor, index: CrossIndex) -> tuple[Tensor, Tensor]:
         from tuplet.kernels.project import Maps, project
-        from tuplet.kernels.update import Update, update
+        from tuplet.kernels.update import update
 
         parts: Any = self.pair_in, self.key_in
         (pair, *pair_maps), (key, key_pair, *key_maps) = (part.maps for part in parts)
         of_pairs, of_keys = project(*(Maps(x, maps, [len(x)]) for maps in (pair_maps, key_maps)))
+        gelu, follow = isinstance(self.activation, nn.GELU), not running_again()
         maps: Any = (pair, self.pair_out), (key, self.key_out)
         norms: Any = self.pair_norm, self.key_norm
-        pairs = Update(e, of_pairs, index.pair_nodes, maps[0], norms[0])
-        keys = Update(y, of_keys, index.contained, maps[1], norms[1])
-        gelu, follow = isinstance(self.activation, nn.GELU), not running_again()
-        e, y = update(pairs, keys, key_pair.weight, gelu, index.live_keys, follow)
-        return y, e
+        e = update(e, None, of_pairs, index.pair_nodes, maps[0], norms[0], gelu, index.live_pairs, follow)
+        beside: Any = e, key_pair.weight
+        return update(y, beside, of_keys, index.contained, maps[1], norms[1], gelu, index.live_keys, follow), e

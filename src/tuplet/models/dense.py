@@ -26,14 +26,15 @@ def has_products(x: Tensor) -> bool:
     return low or torch.compiler.is_compiling() or torch.get_float32_matmul_precision() != "highest"
 
 
-def linear(x: Tensor, *layers: nn.Linear) -> Tensor:
-    """(T, outputs) of one or several linear maps of the same tokens, side by side."""
+def linear(x: Tensor, *layers: nn.Linear, still: bool = False) -> Tensor:
+    """(T, outputs) of one or several linear maps of the same tokens, side by side; ``still``: before a batch norm, which takes their
+    biases away again."""
     one = len(layers) == 1
     weight = layers[0].weight if one else torch.cat([layer.weight for layer in layers])
     bias = layers[0].bias if one else torch.cat([layer.bias for layer in layers])
     if dense_cpu.fits(x):
         return dense_cpu.LinearParts.apply(x, len(weight), weight, bias)[0]
-    return row_linear(x, weight, bias)
+    return row_linear(x, weight, bias, still)
 
 
 def side_by_side(sets: Sequence[tuple[Tensor | Normed, Sequence[nn.Linear]]], kinds: Sequence[int]) -> list[Tensor]:
@@ -68,8 +69,10 @@ def linear_parts(x: Tensor, count: int, *layers: nn.Linear) -> tuple[Tensor, ...
     return found
 
 
-def feed_forward(x: Tensor, first: nn.Linear, activation: nn.Module, dropout: nn.Dropout, last: nn.Linear) -> Tensor:
-    """W2 D(φ(W1 x + b1)) + b2."""
+def feed_forward(
+    x: Tensor, first: nn.Linear, activation: nn.Module, dropout: nn.Dropout, last: nn.Linear, still: bool = False
+) -> Tensor:
+    """W2 D(φ(W1 x + b1)) + b2; ``still``: before a batch norm."""
     dropped = dropout.p > 0 and dropout.training
     if has_products(x) and not dropped:
         from tuplet.kernels import dense
@@ -79,4 +82,4 @@ def feed_forward(x: Tensor, first: nn.Linear, activation: nn.Module, dropout: nn
     if dense_cpu.fits(x) and not dropped:
         gelu = isinstance(activation, nn.GELU)
         return dense_cpu.FeedForward.apply(x, first.weight, first.bias, last.weight, last.bias, gelu)
-    return linear(dropout(activation(linear(x, first))), last)
+    return linear(dropout(activation(linear(x, first))), last, still=still)

@@ -17,7 +17,7 @@ from tuplet.patterns.fused import FusedLines
 
 ROWS, WARPS = 32, 4
 """Tokens of a tile."""
-TURNS = 3
+TURNS = 2
 """Tiles that a program takes one after the other in the largest graph: graphs differ in size, and the largest is waited for."""
 LEAST, MOST = 264, 1024
 """Programs that share the tokens of all graphs, about: two for each multiprocessor, and no more than this. Each has all virtual

@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 
 from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, exp, gradients, scores, share_of
-from tuplet.kernels.halves import halved
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -123,8 +122,6 @@ def exchange(
         Unreal, graph, wanted, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
     )  # fmt: skip
     entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
-    LOW: tl.constexpr = Real.dtype.element_ty
-    unreal_v, by_unreal_v = halved(unreal_v, PRECISION)
     heading = tl.arange(0, HEADS)
     largest = tl.full((HEADS * VIRTUAL,), float("-inf"), tl.float32)
     total = tl.zeros((HEADS * VIRTUAL,), tl.float32)
@@ -153,8 +150,7 @@ def exchange(
         weight = tl.where(exists[None, :], weight, 0.0)
         if RELATION == REWEIGHT:
             weight = weight * entry
-        weight, by = halved(weight.to(LOW), PRECISION)
-        out = tl.dot(weight, unreal_v, input_precision=PRECISION) * (by * by_unreal_v)
+        out = tl.dot(weight.to(unreal_v.dtype), unreal_v, input_precision=PRECISION)
         if ADD:
             base = _rows(Out, token, live, part, at, there[None, :]).to(tl.float32)
             out += base * _spread(share, ROWS, HEADS, WIDTH) if JOINT else base
@@ -174,9 +170,7 @@ def exchange(
                 total = total * fade + tl.sum(weight, 1)
                 up = up * fade[:, None]
                 largest = higher
-            weight, by = halved(weight.to(LOW), PRECISION)
-            v, by_v = halved(v, PRECISION)
-            up += tl.dot(weight, v, input_precision=PRECISION) * (by * by_v)
+            up += tl.dot(weight.to(v.dtype), v, input_precision=PRECISION)
     for first in range(longest + tile * ROWS, every, tiles * ROWS):
         place = first + tl.arange(0, ROWS)
         token = _tokens(start, place, place < every, Order, ORDERED)
@@ -210,7 +204,6 @@ def exchange_gradient(
         Unreal, graph, wanted, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
     )  # fmt: skip
     entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
-    LOW: tl.constexpr = Real.dtype.element_ty
     heading = tl.arange(0, HEADS)
     up_grad, up_lse = unreal_q, tl.zeros((HEADS * VIRTUAL,), tl.float32)
     up_shift = up_lse
@@ -220,10 +213,6 @@ def exchange_gradient(
         up_lse = tl.load(UpLse + other * heads + own, mask=read, other=0.0)
         up_lse = tl.where(up_lse == float("-inf"), 0.0, up_lse)
         up_shift = -tl.sum(up.to(tl.float32) * up_grad.to(tl.float32), 1)
-    unreal_q, by_unreal_q = halved(unreal_q, PRECISION)
-    unreal_k, by_unreal_k = halved(unreal_k, PRECISION)
-    unreal_v, by_unreal_v = halved(unreal_v, PRECISION)
-    up_grad, by_up_grad = halved(up_grad, PRECISION)
     grad_entries = tl.zeros((ROWS, HEADS * VIRTUAL), tl.float32)
     grad_uq = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     grad_uk = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
@@ -233,18 +222,16 @@ def exchange_gradient(
         live = place < length
         token = _tokens(start, place, live, Order, ORDERED)
         both = live[:, None] & exists[None, :]
-        # everything is asked for before anything is worked on
-        given = _rows(GradOut, token, live, part, at, there[None, :])
-        q, by_q = halved(_rows(Real, token, live, real_stride, at, there[None, :]), PRECISION)
-        grad, by_grad = halved(given, PRECISION)
-        dot = tl.dot(q, tl.trans(unreal_k), input_precision=PRECISION) * (by_q * by_unreal_k)
-        grad_weight = tl.dot(grad, tl.trans(unreal_v), input_precision=PRECISION) * (by_grad * by_unreal_v)
+        q = _rows(Real, token, live, real_stride, at, there[None, :])
+        grad = _rows(GradOut, token, live, part, at, there[None, :])
+        dot = tl.dot(q, tl.trans(unreal_k), input_precision=PRECISION)
+        grad_weight = tl.dot(grad, tl.trans(unreal_v), input_precision=PRECISION)
         of_heads = token[:, None] * heads + heading[None, :]
         known = live[:, None] & (heading < heads)[None, :]
         seen = tl.zeros((ROWS, HEADS), tl.float32)
         if SEEING:
             out = _rows(Out, token, live, part, at, there[None, :])
-            seen = -tl.sum(_by_head(given.to(tl.float32) * out.to(tl.float32), ROWS, HEADS, WIDTH), 2)
+            seen = -tl.sum(_by_head(grad.to(tl.float32) * out.to(tl.float32), ROWS, HEADS, WIDTH), 2)
         if JOINT:
             lse = tl.load(Lse + of_heads, mask=known, other=0.0)
             shift = seen
@@ -265,26 +252,24 @@ def exchange_gradient(
         )  # fmt: skip
         if RELATION != NONE:
             grad_entries += tl.where(both, grad_entry, 0.0)
-        weight, by_weight = halved(weight.to(LOW), PRECISION)
-        grad_dot, by = halved(grad_dot.to(LOW), PRECISION)
-        grad_uv += tl.dot(tl.trans(weight), grad, input_precision=PRECISION) * (by_weight * by_grad)
-        grad_uk += tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION) * (by * by_q)
-        grad_q = tl.dot(grad_dot, unreal_k, input_precision=PRECISION) * (by * by_unreal_k)
+        grad_dot = grad_dot.to(q.dtype)
+        grad_uv += tl.dot(tl.trans(weight.to(grad.dtype)), grad, input_precision=PRECISION)
+        grad_uk += tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION)
+        grad_q = tl.dot(grad_dot, unreal_k, input_precision=PRECISION)
         _put(GradReal, token, live, real_stride, at, there[None, :], grad_q)
         if UPWARD:
-            k, by_k = halved(_rows(Real + part, token, live, real_stride, at, there[None, :]), PRECISION)
-            v, by_v = halved(_rows(Real + 2 * part, token, live, real_stride, at, there[None, :]), PRECISION)
-            dot = tl.dot(k, tl.trans(unreal_q), input_precision=PRECISION) * (by_k * by_unreal_q)
-            grad_weight = tl.dot(v, tl.trans(up_grad), input_precision=PRECISION) * (by_v * by_up_grad)
+            k = _rows(Real + part, token, live, real_stride, at, there[None, :])
+            v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
+            dot = tl.dot(k, tl.trans(unreal_q), input_precision=PRECISION)
+            grad_weight = tl.dot(v, tl.trans(up_grad), input_precision=PRECISION)
             grad_dot, weight, _ = gradients(
                 dot, dot, both, grad_weight, up_lse[None, :], up_shift[None, :], scale, KERNEL, NONE, PRECISION
             )  # fmt: skip
-            weight, by_weight = halved(weight.to(LOW), PRECISION)
-            grad_dot, by = halved(grad_dot.to(LOW), PRECISION)
-            grad_uq += tl.dot(tl.trans(grad_dot), k, input_precision=PRECISION) * (by * by_k)
-            grad_k = tl.dot(grad_dot, unreal_q, input_precision=PRECISION) * (by * by_unreal_q)
+            grad_dot = grad_dot.to(k.dtype)
+            grad_uq += tl.dot(tl.trans(grad_dot), k, input_precision=PRECISION)
+            grad_k = tl.dot(grad_dot, unreal_q, input_precision=PRECISION)
             _put(GradReal + part, token, live, real_stride, at, there[None, :], grad_k)
-            grad_v = tl.dot(weight, up_grad, input_precision=PRECISION) * (by_weight * by_up_grad)
+            grad_v = tl.dot(weight.to(v.dtype), up_grad, input_precision=PRECISION)
             _put(GradReal + 2 * part, token, live, real_stride, at, there[None, :], grad_v)
     for first in range(longest + tile * ROWS, every, tiles * ROWS):
         place = first + tl.arange(0, ROWS)
