@@ -17,6 +17,9 @@ from tuplet.patterns.fused import FusedLines
 
 ROWS, WARPS = 32, 4
 """Tokens of a tile."""
+REGISTERS = {"tf32": 168, "ieee": 255}
+"""Of a thread on the way back: so few that three programs run at once on a multiprocessor, of which one works while others wait for
+memory; where there are no tensor cores, all that there are."""
 TURNS = 2
 """Tiles that a program takes one after the other in the largest graph: graphs differ in size, and the largest is waited for."""
 LEAST, MOST = 264, 1024
@@ -60,7 +63,7 @@ class Exchange:
         lse = before.new_empty(tokens if joint else 0, heads)
         outs = before.new_empty(tiles, seen, heads, width)
         lses = before.new_empty(tiles, seen, heads)
-        exchange_kernels.exchange[(self.lines.lines * tiles,)](
+        exchange_kernels.exchange[(self.lines.lines * tiles * (1 + self.upward),)](
             real, unreal, table, before, out, lse, outs, lses, *self._given(real, unreal),
             ADD=base is not None, **self._choices(unreal, joint),
         )  # fmt: skip
@@ -80,13 +83,13 @@ class Exchange:
         shape. Where tokens were ``seeing`` each other too, (T, h) the shift of ``gradients`` for that part."""
         tiles, joint = self._tiles(unreal), self.joint and seeing and self.rule.normalised
         shift = up_lse.new_empty(len(real) if seeing else 0, real.shape[2])
-        share = up_lse.new_empty(tiles, *unreal.shape)
+        share = up_lse.new_empty(tiles, *unreal.shape) if self.upward else up_lse.new_zeros(tiles, *unreal.shape)
         programs = self.lines.lines * tiles
         related = self.rule.relation != "none"
         entries = up_lse.new_empty(programs if related else 0, unreal.shape[2])
-        exchange_kernels.exchange_gradient[(programs,)](
+        exchange_kernels.exchange_gradient[(programs * (1 + self.upward),)](
             real, unreal, table, out, lse, grad, up, grad_up, up_lse, into, shift, share, entries, *self._given(real, unreal),
-            SEEING=seeing, **self._choices(unreal, joint),
+            SEEING=seeing, **self._choices(unreal, joint), maxnreg=REGISTERS[precision(unreal)],
         )  # fmt: skip
         entry = add_shares(entries)[None] if related else torch.zeros_like(table)
         return add_shares(share, unreal.dtype), entry, shift

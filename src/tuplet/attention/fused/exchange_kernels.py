@@ -1,8 +1,8 @@
-"""Kernels for tokens and virtual tokens that see each other: both ways at once, everything read once.
+"""Kernels for tokens and virtual tokens that see each other: both ways in one launch, everything read once.
 
-One program has all heads of some tokens of a graph, and all virtual tokens of that graph, which are few. A pair (head, virtual
-token) is a row that is zero outside of its head, so that one product of matrices gives the scores of all heads. What the virtual
-tokens see is put together from the shares of the programs of their graph.
+One program has one direction, all heads of some tokens of a graph, and all virtual tokens of that graph, which are few. A pair
+(head, virtual token) is a row that is zero outside of its head, so that one product of matrices gives the scores of all heads. What
+the virtual tokens see is put together from the shares of the programs of their graph.
 """
 
 # mypy: ignore-errors
@@ -39,21 +39,26 @@ def _rows(X, token, on, stride, at, there):
 
 
 @triton.jit
-def _virtual_rows(
-    Unreal, graph, wanted, virtual, heads, width, stride, at, head, there, HEADS: tl.constexpr, VIRTUAL: tl.constexpr
+def _share(program, Side, graphs, tiles, longest, ROWS: tl.constexpr):
+    """Of a program its graph and its number among those of the graph; where the graph's tokens begin, how many there are, those of
+    padding not counted and counted, and whether there are any for this program."""
+    graph, tile = program.to(tl.int64) // tiles, program % tiles
+    start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
+    length = tl.minimum(every, longest)  # what is longer is padding
+    return graph, tile, start, length, every, tile * ROWS < length
+
+
+@triton.jit
+def _virtual(
+    graph, busy, virtual, heads, head, there, HEADS: tl.constexpr, VIRTUAL: tl.constexpr
 ):  # fmt: skip
-    """Of all pairs (head, virtual token) of a graph the token, the head, whether they exist, whether they are wanted, which columns
-    are theirs, and the queries, keys and values of those that are wanted."""
+    """Of all pairs (head, virtual token) of a graph the token, the head, whether they exist, whether they are read (a program without
+    tokens waits for nothing), and which columns are theirs."""
     pair = tl.arange(0, HEADS * VIRTUAL)
     number, own = pair % VIRTUAL, pair // VIRTUAL
     exists = (number < virtual) & (own < heads)
-    read = exists & (number < wanted)
     block = (own[:, None] == head[None, :]) & there[None, :]
-    part, other = heads * width, graph * virtual + number
-    q = _rows(Unreal, other, read, stride, at, block)
-    k = _rows(Unreal + part, other, read, stride, at, block)
-    v = _rows(Unreal + 2 * part, other, read, stride, at, block)
-    return other, own, exists, read, block, q, k, v
+    return graph * virtual + number, own, exists, exists & (number < tl.where(busy, virtual, 0)), block
 
 
 @triton.jit
@@ -100,32 +105,21 @@ def _lse(
     return largest + tl.log(tl.maximum(total, TINY))
 
 
-@triton.jit(do_not_specialize=COUNTS)
-def exchange(
-    Real, Unreal, Table, Before, Out, Lse, Outs, Lses, Side, Order, graphs, tiles, longest, virtual, heads, width,
-    scale, real_stride, unreal_stride,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, ADD: tl.constexpr, UPWARD: tl.constexpr,
-    ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
-    WIDTH: tl.constexpr,
+@triton.jit
+def _tokens_see(
+    Real, Unreal, Table, Before, Out, Lse, Side, Order, program, graphs, tiles, longest, virtual, heads, width, scale, real_stride,
+    unreal_stride,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, ADD: tl.constexpr, ORDERED: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Out = what tokens see, if ADD added to what is there, or if JOINT in one softmax with it, whose log-sum-exps go to Lse.
-
-    Outs (tiles, V, h, c) and Lses (tiles, V, h) are what virtual tokens see of a program's tokens.
-    """
-    graph, tile = tl.program_id(0).to(tl.int64) // tiles, tl.program_id(0) % tiles
-    start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
-    length = tl.minimum(every, longest)  # what is longer is padding
-    wanted = tl.where(tile * ROWS < length, virtual, 0)  # a program without tokens waits for nothing
+    """Out = what some tokens see of virtual tokens (see ``exchange``)."""
+    graph, tile, start, length, every, busy = _share(program, Side, graphs, tiles, longest, ROWS)
     at, head, there = _columns(width, heads, HEADS, WIDTH)
-    part = heads * width
-    other, own, exists, _wanted, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
-        Unreal, graph, wanted, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
-    )  # fmt: skip
+    part, heading = heads * width, tl.arange(0, HEADS)
+    other, own, exists, read, block = _virtual(graph, busy, virtual, heads, head, there, HEADS, VIRTUAL)
+    unreal_k = _rows(Unreal + part, other, read, unreal_stride, at, block)
+    unreal_v = _rows(Unreal + 2 * part, other, read, unreal_stride, at, block)
     entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
-    heading = tl.arange(0, HEADS)
-    largest = tl.full((HEADS * VIRTUAL,), float("-inf"), tl.float32)
-    total = tl.zeros((HEADS * VIRTUAL,), tl.float32)
-    up = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     for first in range(tile * ROWS, length, tiles * ROWS):
         place = first + tl.arange(0, ROWS)
         live = place < length
@@ -155,66 +149,98 @@ def exchange(
             base = _rows(Out, token, live, part, at, there[None, :]).to(tl.float32)
             out += base * _spread(share, ROWS, HEADS, WIDTH) if JOINT else base
         _put(Out, token, live, part, at, there[None, :], out)
-        if UPWARD:
-            k = _rows(Real + part, token, live, real_stride, at, there[None, :])
-            v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
-            dot = tl.dot(unreal_q, tl.trans(k), input_precision=PRECISION)
-            _, score = scores(dot, dot, scale, KERNEL, NONE)
-            if KERNEL == RELU:
-                weight = tl.where(live[None, :], tl.maximum(score, 0.0), 0.0)
-            else:
-                score = tl.where(live[None, :], score, float("-inf"))
-                higher = tl.maximum(largest, tl.max(score, 1))
-                weight = exp(score - higher[:, None], PRECISION)
-                fade = exp(largest - higher, PRECISION)
-                total = total * fade + tl.sum(weight, 1)
-                up = up * fade[:, None]
-                largest = higher
-            up += tl.dot(weight.to(v.dtype), v, input_precision=PRECISION)
     for first in range(longest + tile * ROWS, every, tiles * ROWS):
         place = first + tl.arange(0, ROWS)
         token = _tokens(start, place, place < every, Order, ORDERED)
         _put(Out, token, place < every, part, at, there[None, :], tl.zeros((ROWS, HEADS * WIDTH), tl.float32))
-    if UPWARD:
-        place = tile * graphs * virtual + other
-        if KERNEL != RELU:
-            up = share_of(up, total)
-            lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
-            tl.store(Lses + place * heads + own, lse, mask=exists)
-        _put(Outs, place, exists, part, at, block, up)
+
+
+@triton.jit
+def _virtual_tokens_see(
+    Real, Unreal, Outs, Lses, Side, Order, program, graphs, tiles, longest, virtual, heads, width, scale, real_stride, unreal_stride,
+    KERNEL: tl.constexpr, ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr,
+    VIRTUAL: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Outs and Lses: what virtual tokens see of some tokens."""
+    graph, tile, start, length, _every, busy = _share(program, Side, graphs, tiles, longest, ROWS)
+    at, head, there = _columns(width, heads, HEADS, WIDTH)
+    part = heads * width
+    other, own, exists, read, block = _virtual(graph, busy, virtual, heads, head, there, HEADS, VIRTUAL)
+    unreal_q = _rows(Unreal, other, read, unreal_stride, at, block)
+    largest = tl.full((HEADS * VIRTUAL,), float("-inf"), tl.float32)
+    total = tl.zeros((HEADS * VIRTUAL,), tl.float32)
+    up = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
+    for first in range(tile * ROWS, length, tiles * ROWS):
+        place = first + tl.arange(0, ROWS)
+        live = place < length
+        token = _tokens(start, place, live, Order, ORDERED)
+        k = _rows(Real + part, token, live, real_stride, at, there[None, :])
+        v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
+        dot = tl.dot(unreal_q, tl.trans(k), input_precision=PRECISION)
+        _, score = scores(dot, dot, scale, KERNEL, NONE)
+        if KERNEL == RELU:
+            weight = tl.where(live[None, :], tl.maximum(score, 0.0), 0.0)
+        else:
+            score = tl.where(live[None, :], score, float("-inf"))
+            higher = tl.maximum(largest, tl.max(score, 1))
+            weight = exp(score - higher[:, None], PRECISION)
+            fade = exp(largest - higher, PRECISION)
+            total = total * fade + tl.sum(weight, 1)
+            up = up * fade[:, None]
+            largest = higher
+        up += tl.dot(weight.to(v.dtype), v, input_precision=PRECISION)
+    place = tile * graphs * virtual + other
+    if KERNEL != RELU:
+        up = share_of(up, total)
+        lse = tl.where(total > 0, largest + tl.log(tl.maximum(total, TINY)), float("-inf"))
+        tl.store(Lses + place * heads + own, lse, mask=exists)
+    _put(Outs, place, exists, part, at, block, up)
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def exchange_gradient(
-    Real, Unreal, Table, Out, Lse, GradOut, Up, GradUp, UpLse, GradReal, Shift, Share, TableShare, Side, Order, graphs, tiles,
-    longest, virtual, heads, width, scale, real_stride, unreal_stride,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, SEEING: tl.constexpr, UPWARD: tl.constexpr,
+def exchange(
+    Real, Unreal, Table, Before, Out, Lse, Outs, Lses, Side, Order, graphs, tiles, longest, virtual, heads, width,
+    scale, real_stride, unreal_stride,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, ADD: tl.constexpr, UPWARD: tl.constexpr,
     ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """GradReal (T, 3, h, c); if SEEING, Shift (T, h) for the tokens that tokens see; Share (tiles, V, 3, h, c) of the gradients of
-    virtual tokens, and TableShare (G·tiles, h) of that of the relation's number."""
-    graph, tile = tl.program_id(0).to(tl.int64) // tiles, tl.program_id(0) % tiles
-    start, every = tl.load(Side + graph), tl.load(Side + 2 * graphs + graph)
-    length = tl.minimum(every, longest)  # what is longer is padding
-    wanted = tl.where(tile * ROWS < length, virtual, 0)  # a program without tokens waits for nothing
+    """Out = what tokens see, if ADD added to what is there, or if JOINT in one softmax with it, whose log-sum-exps go to Lse.
+
+    If UPWARD as many programs again have the other direction: Outs (tiles, V, h, c) and Lses (tiles, V, h) are what virtual tokens see
+    of a program's tokens.
+    """
+    program = tl.program_id(0)
+    if program < graphs * tiles:
+        _tokens_see(
+            Real, Unreal, Table, Before, Out, Lse, Side, Order, program, graphs, tiles, longest, virtual, heads, width, scale,
+            real_stride, unreal_stride,
+            KERNEL, RELATION, JOINT, ADD, ORDERED, PRECISION, ROWS, HEADS, VIRTUAL, WIDTH,
+        )  # fmt: skip
+    elif UPWARD:
+        _virtual_tokens_see(
+            Real, Unreal, Outs, Lses, Side, Order, program - graphs * tiles, graphs, tiles, longest, virtual, heads, width, scale,
+            real_stride, unreal_stride,
+            KERNEL, ORDERED, PRECISION, ROWS, HEADS, VIRTUAL, WIDTH,
+        )  # fmt: skip
+
+
+@triton.jit
+def _gradients_of_tokens_seeing(
+    Real, Unreal, Table, Out, Lse, GradOut, GradReal, Shift, Share, TableShare, Side, Order, program, graphs, tiles, longest, virtual,
+    heads, width, scale, real_stride, unreal_stride,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, SEEING: tl.constexpr, ORDERED: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Of some tokens' queries, and a share of those of virtual tokens' keys and values, and of the relation's number."""
+    graph, tile, start, length, every, busy = _share(program, Side, graphs, tiles, longest, ROWS)
     at, head, there = _columns(width, heads, HEADS, WIDTH)
-    part = heads * width
-    other, own, exists, read, block, unreal_q, unreal_k, unreal_v = _virtual_rows(
-        Unreal, graph, wanted, virtual, heads, width, unreal_stride, at, head, there, HEADS, VIRTUAL
-    )  # fmt: skip
+    part, heading = heads * width, tl.arange(0, HEADS)
+    other, own, exists, read, block = _virtual(graph, busy, virtual, heads, head, there, HEADS, VIRTUAL)
+    unreal_k = _rows(Unreal + part, other, read, unreal_stride, at, block)
+    unreal_v = _rows(Unreal + 2 * part, other, read, unreal_stride, at, block)
     entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
-    heading = tl.arange(0, HEADS)
-    up_grad, up_lse = unreal_q, tl.zeros((HEADS * VIRTUAL,), tl.float32)
-    up_shift = up_lse
-    if UPWARD:
-        up_grad = _rows(GradUp, other, read, part, at, block)
-        up = _rows(Up, other, read, part, at, block)
-        up_lse = tl.load(UpLse + other * heads + own, mask=read, other=0.0)
-        up_lse = tl.where(up_lse == float("-inf"), 0.0, up_lse)
-        up_shift = -tl.sum(up.to(tl.float32) * up_grad.to(tl.float32), 1)
     grad_entries = tl.zeros((ROWS, HEADS * VIRTUAL), tl.float32)
-    grad_uq = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     grad_uk = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     grad_uv = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     for first in range(tile * ROWS, length, tiles * ROWS):
@@ -257,35 +283,91 @@ def exchange_gradient(
         grad_uk += tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION)
         grad_q = tl.dot(grad_dot, unreal_k, input_precision=PRECISION)
         _put(GradReal, token, live, real_stride, at, there[None, :], grad_q)
-        if UPWARD:
-            k = _rows(Real + part, token, live, real_stride, at, there[None, :])
-            v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
-            dot = tl.dot(k, tl.trans(unreal_q), input_precision=PRECISION)
-            grad_weight = tl.dot(v, tl.trans(up_grad), input_precision=PRECISION)
-            grad_dot, weight, _ = gradients(
-                dot, dot, both, grad_weight, up_lse[None, :], up_shift[None, :], scale, KERNEL, NONE, PRECISION
-            )  # fmt: skip
-            grad_dot = grad_dot.to(k.dtype)
-            grad_uq += tl.dot(tl.trans(grad_dot), k, input_precision=PRECISION)
-            grad_k = tl.dot(grad_dot, unreal_q, input_precision=PRECISION)
-            _put(GradReal + part, token, live, real_stride, at, there[None, :], grad_k)
-            grad_v = tl.dot(weight.to(v.dtype), up_grad, input_precision=PRECISION)
-            _put(GradReal + 2 * part, token, live, real_stride, at, there[None, :], grad_v)
+    for first in range(longest + tile * ROWS, every, tiles * ROWS):
+        place = first + tl.arange(0, ROWS)
+        token = _tokens(start, place, place < every, Order, ORDERED)
+        if SEEING:
+            known = (place < every)[:, None] & (heading < heads)[None, :]
+            tl.store(Shift + token[:, None] * heads + heading[None, :], tl.zeros((ROWS, HEADS), tl.float32), mask=known)
+        _put(
+            GradReal, token, place < every, real_stride, at, there[None, :], tl.zeros((ROWS, HEADS * WIDTH), tl.float32)
+        )
+    if RELATION != NONE:
+        sums = tl.sum(tl.sum(_by_head(grad_entries, ROWS, HEADS, VIRTUAL), 2), 0)
+        tl.store(TableShare + program * heads + heading, sums, mask=heading < heads)
+    place = tile * graphs * virtual + other
+    _put(Share + part, place, exists, 3 * part, at, block, grad_uk)
+    _put(Share + 2 * part, place, exists, 3 * part, at, block, grad_uv)
+
+
+@triton.jit
+def _gradients_of_virtual_tokens_seeing(
+    Real, Unreal, Up, GradUp, UpLse, GradReal, Share, Side, Order, program, graphs, tiles, longest, virtual, heads, width, scale,
+    real_stride, unreal_stride,
+    KERNEL: tl.constexpr, ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr,
+    VIRTUAL: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Of some tokens' keys and values, and a share of those of virtual tokens' queries."""
+    graph, tile, start, length, every, busy = _share(program, Side, graphs, tiles, longest, ROWS)
+    at, head, there = _columns(width, heads, HEADS, WIDTH)
+    part = heads * width
+    other, own, exists, read, block = _virtual(graph, busy, virtual, heads, head, there, HEADS, VIRTUAL)
+    unreal_q = _rows(Unreal, other, read, unreal_stride, at, block)
+    up_grad = _rows(GradUp, other, read, part, at, block)
+    up = _rows(Up, other, read, part, at, block)
+    up_lse = tl.load(UpLse + other * heads + own, mask=read, other=0.0)
+    up_lse = tl.where(up_lse == float("-inf"), 0.0, up_lse)
+    up_shift = -tl.sum(up.to(tl.float32) * up_grad.to(tl.float32), 1)
+    grad_uq = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
+    for first in range(tile * ROWS, length, tiles * ROWS):
+        place = first + tl.arange(0, ROWS)
+        live = place < length
+        token = _tokens(start, place, live, Order, ORDERED)
+        both = live[:, None] & exists[None, :]
+        k = _rows(Real + part, token, live, real_stride, at, there[None, :])
+        v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
+        dot = tl.dot(k, tl.trans(unreal_q), input_precision=PRECISION)
+        grad_weight = tl.dot(v, tl.trans(up_grad), input_precision=PRECISION)
+        grad_dot, weight, _ = gradients(
+            dot, dot, both, grad_weight, up_lse[None, :], up_shift[None, :], scale, KERNEL, NONE, PRECISION
+        )  # fmt: skip
+        grad_dot = grad_dot.to(k.dtype)
+        grad_uq += tl.dot(tl.trans(grad_dot), k, input_precision=PRECISION)
+        grad_k = tl.dot(grad_dot, unreal_q, input_precision=PRECISION)
+        _put(GradReal + part, token, live, real_stride, at, there[None, :], grad_k)
+        grad_v = tl.dot(weight.to(v.dtype), up_grad, input_precision=PRECISION)
+        _put(GradReal + 2 * part, token, live, real_stride, at, there[None, :], grad_v)
     for first in range(longest + tile * ROWS, every, tiles * ROWS):
         place = first + tl.arange(0, ROWS)
         token = _tokens(start, place, place < every, Order, ORDERED)
         nothing = tl.zeros((ROWS, HEADS * WIDTH), tl.float32)
-        if SEEING:
-            known = (place < every)[:, None] & (heading < heads)[None, :]
-            tl.store(Shift + token[:, None] * heads + heading[None, :], tl.zeros((ROWS, HEADS), tl.float32), mask=known)
-        _put(GradReal, token, place < every, real_stride, at, there[None, :], nothing)
-        if UPWARD:
-            _put(GradReal + part, token, place < every, real_stride, at, there[None, :], nothing)
-            _put(GradReal + 2 * part, token, place < every, real_stride, at, there[None, :], nothing)
-    if RELATION != NONE:
-        sums = tl.sum(tl.sum(_by_head(grad_entries, ROWS, HEADS, VIRTUAL), 2), 0)
-        tl.store(TableShare + tl.program_id(0) * heads + heading, sums, mask=heading < heads)
+        _put(GradReal + part, token, place < every, real_stride, at, there[None, :], nothing)
+        _put(GradReal + 2 * part, token, place < every, real_stride, at, there[None, :], nothing)
     place = tile * graphs * virtual + other
     _put(Share, place, exists, 3 * part, at, block, grad_uq)
-    _put(Share + part, place, exists, 3 * part, at, block, grad_uk)
-    _put(Share + 2 * part, place, exists, 3 * part, at, block, grad_uv)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def exchange_gradient(
+    Real, Unreal, Table, Out, Lse, GradOut, Up, GradUp, UpLse, GradReal, Shift, Share, TableShare, Side, Order, graphs, tiles,
+    longest, virtual, heads, width, scale, real_stride, unreal_stride,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, JOINT: tl.constexpr, SEEING: tl.constexpr, UPWARD: tl.constexpr,
+    ORDERED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, VIRTUAL: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """GradReal (T, 3, h, c); if SEEING, Shift (T, h) for the tokens that tokens see; Share (tiles, V, 3, h, c) of the gradients of
+    virtual tokens, and TableShare (G·tiles, h) of that of the relation's number. If UPWARD as many programs again have the other
+    direction; else the share of virtual tokens' queries is left alone."""
+    program = tl.program_id(0)
+    if program < graphs * tiles:
+        _gradients_of_tokens_seeing(
+            Real, Unreal, Table, Out, Lse, GradOut, GradReal, Shift, Share, TableShare, Side, Order, program, graphs, tiles, longest,
+            virtual, heads, width, scale, real_stride, unreal_stride,
+            KERNEL, RELATION, JOINT, SEEING, ORDERED, PRECISION, ROWS, HEADS, VIRTUAL, WIDTH,
+        )  # fmt: skip
+    elif UPWARD:
+        _gradients_of_virtual_tokens_seeing(
+            Real, Unreal, Up, GradUp, UpLse, GradReal, Share, Side, Order, program - graphs * tiles, graphs, tiles, longest, virtual,
+            heads, width, scale, real_stride, unreal_stride,
+            KERNEL, ORDERED, PRECISION, ROWS, HEADS, VIRTUAL, WIDTH,
+        )  # fmt: skip
