@@ -70,28 +70,24 @@ def print_kernels(loop: Loop, batches: list[list[int]], most: int) -> None:
     for begin, end, name in spans:
         launches[name] += 1
         total[name] += end - begin
-    edges = sorted(
-        [(begin, 1, place) for place, (begin, _, _) in enumerate(spans)]
-        + [(end, 0, place) for place, (_, end, _) in enumerate(spans)]
-    )
+    begins = [(begin, 1, place) for place, (begin, _, _) in enumerate(spans)]
+    ends = [(end, 0, place) for place, (_, end, _) in enumerate(spans)]
     running: set[int] = set()
-    busy, last = 0.0, edges[0][0]
-    for now, begins, place in edges:
+    busy, last = 0.0, 0.0
+    for now, starts, place in sorted(begins + ends):
         busy += (now - last) * bool(running)
         if len(running) == 1:
             alone[spans[next(iter(running))][2]] += now - last
-        (running.add if begins else running.discard)(place)
+        (running.add if starts else running.discard)(place)
         last = now
     each = 1e3 * len(batches)  # microseconds of all steps to milliseconds of one
-    print(
-        f"{len(spans) / len(batches):.0f} launches, sum {sum(total.values()) / each:.3f} ms, at least one runs {busy / each:.3f} ms"
-    )
+    whole = sum(total.values()) / each
+    print(f"{len(spans) / len(batches):.0f} launches, sum {whole:.3f} ms, at least one runs {busy / each:.3f} ms")
     print(f"{'ms':>8} {'launches':>9} {'us each':>8} {'ms alone':>9}  kernel")
     for name in sorted(total, key=lambda name: -total[name])[:most]:
-        count = launches[name]
-        print(
-            f"{total[name] / each:8.3f} {count / len(batches):9.1f} {total[name] / count:8.1f} {alone[name] / each:9.3f}  {name[:80]}"
-        )
+        count, took = launches[name], total[name]
+        numbers = f"{took / each:8.3f} {count / len(batches):9.1f} {took / count:8.1f} {alone[name] / each:9.3f}"
+        print(f"{numbers}  {name[:80]}")
 
 
 def main() -> None:
@@ -105,14 +101,8 @@ def main() -> None:
     options = parser.parse_args()
     loop, batches = make_loop(options)
     run(loop, batches)
-    print(
-        options.model,
-        "on",
-        options.data,
-        "in",
-        loop.options.precision,
-        "recorded" if loop.recorder is not None else "step by step",
-    )
+    how = "recorded" if loop.recorder is not None else "step by step"
+    print(f"{options.model} on {options.data} in {loop.options.precision}, {how}")
     print("ms a step:", *(f"{run(loop, batches):.3f}" for _ in range(ROUNDS)))
     if loop.fabric.device.type == "cuda":
         print(f"most memory: {torch.cuda.max_memory_allocated() / 1e9:.3f} GB")
