@@ -15,39 +15,35 @@ from collections import defaultdict
 from dataclasses import replace
 
 import torch
-import yaml
 
 from tuplet.datasets import load
+from tuplet.experiments.bench import in_batches
+from tuplet.training.batches import Members
 from tuplet.training.inputs import ready
-from tuplet.training.keeper import Keeper
-from tuplet.training.loop import Loop
-from tuplet.training.objective import Objective
+from tuplet.training.loop import Loop, ready_loop
 from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import make_fabric
 from tuplet.training.presets import preset
 from tuplet.training.runs import make_model
+from tuplet.training.settings import split_settings
 
 ROUNDS, PROFILED = 5, 5
 
 
-def make_loop(options: argparse.Namespace) -> tuple[Loop, list[list[int]]]:
+def make_loop(options: argparse.Namespace) -> tuple[Loop, list[Members]]:
     """A training run that is ready for steps, and batches for them, one after another from the beginning."""
-    more = dict(text.split("=", 1) for text in options.set)
     chosen = TrainOptions.of({**preset(options.data, options.model), "model": options.model, "seeds": [0]})
-    settings = {**chosen.model_options, **{key: yaml.safe_load(value) for key, value in more.items()}}
+    settings = {**chosen.model_options, **split_settings(options.set)[1]}
     chosen = replace(chosen, precision=options.precision or chosen.precision, model_options=settings)
     task = load(options.data)
     torch.manual_seed(0)
     model = make_model(task, chosen)
-    task, fabric = ready(task, model), make_fabric(chosen)
-    loop = Loop(model, Objective(task, fabric.device), chosen, 0, 0, fabric, Keeper(), None, None)
-    loop.begin()
-    members, size = task.splits[0]["train"].tolist(), chosen.batch_size
-    places = range(0, options.steps * size, size)
-    return loop, [[members[(first + place) % len(members)] for place in range(size)] for first in places]
+    task = ready(task, model)
+    members = task.splits[0]["train"].tolist()
+    return ready_loop(model, task, chosen, make_fabric(chosen)), in_batches(members, chosen.batch_size, options.steps)
 
 
-def run(loop: Loop, batches: list[list[int]]) -> float:
+def run(loop: Loop, batches: list[Members]) -> float:
     """Milliseconds a step."""
     gpu = loop.fabric.device.type == "cuda"
     begin = time.perf_counter()
@@ -58,7 +54,7 @@ def run(loop: Loop, batches: list[list[int]]) -> float:
     return 1e3 * (time.perf_counter() - begin) / len(batches)
 
 
-def print_kernels(loop: Loop, batches: list[list[int]], most: int) -> None:
+def print_kernels(loop: Loop, batches: list[Members], most: int) -> None:
     """What a GPU does in these steps."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         run(loop, batches)

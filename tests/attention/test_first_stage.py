@@ -16,7 +16,7 @@ WANTED = {
 }  # fmt: skip
 
 
-def test_the_compiler_reads_all_kernels():
+def test_the_compiler_reads_the_kernels_of_training_steps():
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     script = Path(__file__).with_name("first_stage.py")
     done = subprocess.run(

@@ -28,9 +28,7 @@ from tuplet.models.baselines import Baseline
 from tuplet.native import set_aside
 from tuplet.training.batches import Members, prepare
 from tuplet.training.inputs import ready
-from tuplet.training.keeper import Keeper
-from tuplet.training.loop import Loop
-from tuplet.training.objective import Objective
+from tuplet.training.loop import ready_loop
 from tuplet.training.options import TrainOptions
 from tuplet.training.pages import give_back
 from tuplet.training.parallel import MATMUL, make_fabric, matmul_precision
@@ -141,9 +139,8 @@ def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, ste
     fabric = make_fabric(options)
     gpu = fabric.device.type == "cuda"
     _forget_peak(gpu)
-    loop = Loop(model, Objective(task, fabric.device), options, 0, 0, fabric, Keeper(), None, None)
-    loop.begin()
-    batches = _batches(task.splits[0]["train"].tolist(), options.batch_size, steps)
+    loop = ready_loop(model, task, options, fabric)
+    batches = in_batches(task.splits[0]["train"].tolist(), options.batch_size, steps)
     times = [_timed(lambda batch=batch: loop.step([batch]), gpu) for batch in batches * 2][steps:]  # type: ignore[misc]
     milliseconds = 1e3 * (statistics.median(times) if not gpu else sum(times) / len(times))
     most = (torch.cuda.max_memory_allocated() if gpu else _resident()) / 2**20  # before anything else is measured
@@ -167,7 +164,7 @@ def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, ste
     )
 
 
-def _batches(members: Members, size: int, steps: int) -> list[Members]:
+def in_batches(members: Members, size: int, steps: int) -> list[Members]:
     """As many batches as there are steps, one after another and from the beginning again."""
     return [[members[(step * size + place) % len(members)] for place in range(size)] for step in range(steps)]
 

@@ -14,9 +14,7 @@ from tuplet.experiments.measure import peak_bytes, seconds
 from tuplet.experiments.molecules import molecule, noise
 from tuplet.experiments.outcomes import Outcome, Places, about
 from tuplet.training.inputs import ready
-from tuplet.training.keeper import Keeper
-from tuplet.training.loop import Loop
-from tuplet.training.objective import Objective
+from tuplet.training.loop import ready_loop
 from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import make_fabric
 from tuplet.training.runs import make_model
@@ -121,8 +119,7 @@ def _step(sizes: Sequence[int], options: TrainOptions) -> tuple[Callable[[], obj
     operations, most = cost(list(task.graphs)).flops, OPERATIONS[fabric.device.type]
     if operations > most:
         raise TooLargeError(f"a step takes {operations:.1e} operations; up to {most:.0e} are tried here")
-    loop = Loop(model, Objective(task, fabric.device), options, 0, 0, fabric, Keeper(), None, None)
-    loop.begin()
+    loop = ready_loop(model, task, options, fabric)
     members = list(range(len(sizes)))
     parameters = sum(weight.numel() for weight in model.parameters())
     if loop.recorder is None:  # a recorded step asks for memory when it is recorded, and then no more

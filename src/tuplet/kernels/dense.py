@@ -9,13 +9,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tuplet.kernels import dense_kernels
-from tuplet.kernels.sizes import power, precision
+from tuplet.kernels.sizes import AT_ONCE, power, precision
 
 PARTS = 128
 """Programs that share the tokens where weights' gradients are summed."""
-PROGRAMS, TILE, FEW, LEAST_ROWS = 264, 64, 8, 512
-"""Where a library sums them: programs that a device runs at once, the width of its tiles, how many of them are few, and the rows that
-are worth a program."""
+TILE, FEW, LEAST_ROWS = 64, 8, 512
+"""Where a library sums them: the width of its tiles, how many of them are few, and the rows that are worth a program."""
 
 
 def add_shares(share: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -57,7 +56,7 @@ def _row_products(grad: Tensor, x: Tensor) -> Tensor:
     tile of the result."""
     (rows, outputs), inputs = grad.shape, x.shape[1]
     tiles = -(-outputs // TILE) * -(-inputs // TILE)
-    parts = min(rows // LEAST_ROWS, -(-PROGRAMS // tiles))
+    parts = min(rows // LEAST_ROWS, -(-AT_ONCE // tiles))
     if parts < 2 or tiles > FEW or grad.dtype != torch.float32:
         return grad.t() @ x
     each = rows // parts

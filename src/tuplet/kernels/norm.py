@@ -9,15 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from tuplet.kernels import norm_kernels
-from tuplet.kernels.sizes import power
+from tuplet.kernels.sizes import AT_ONCE, power
 
 PARTS = 128
 """Programs that share the rows when they are measured, at most."""
 WARPS = 4
 NUMBERS = 4096
 """Of a tile."""
-PROGRAMS = 264
-"""Programs that normalise, at most: two for each multiprocessor."""
 
 
 @torch.library.custom_op("tuplet::add_batch_norm", mutates_args=())
@@ -73,7 +71,7 @@ def _backward_op(
         **sizes,
         num_warps=WARPS,
     )
-    programs = min(PROGRAMS, -(-rows // sizes["ROWS"]))
+    programs = min(AT_ONCE, -(-rows // sizes["ROWS"]))
     norm_kernels.normalise_gradient[(programs,)](
         grad, s, mask, mean, scale, weight, counts, sums, products, grad_s, grad_weight, grad_bias, rows, width, parts,
         programs, MASKED=live is not None, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
@@ -177,7 +175,7 @@ def normalise(
     """Write BN(x) ``into`` a tensor from the shares of its statistics that ``parts`` programs have; mean, scale and variance go
     to ``found``."""
     (rows, width), (_, sizes) = x.shape, sizes_of(x)
-    programs = min(PROGRAMS, -(-rows // sizes["ROWS"]))
+    programs = min(AT_ONCE, -(-rows // sizes["ROWS"]))
     norm_kernels.normalise[(programs,)](
         x, *shares, weight, bias, into, *found, rows, width, parts, programs, eps, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from tuplet.kernels.sizes import COUNTS
 
-AT_ONCE = tl.constexpr(8192)
+PORTION = tl.constexpr(8192)
 """Numbers of the shares that a program reads at once: more than that leave the registers."""
 
 
@@ -113,7 +113,7 @@ def store_share(Counts, First, Second, part, column, width, count, first, second
 @triton.jit
 def merged(Counts, Means, Squares, column, width, parts, PARTS: tl.constexpr):
     """Mean, variance and number of rows from the shares of all programs."""
-    SOME: tl.constexpr = max(1, min(PARTS, AT_ONCE // column.shape[0]))
+    SOME: tl.constexpr = max(1, min(PARTS, PORTION // column.shape[0]))
     count = 0.0
     mean, square = tl.zeros(column.shape, tl.float32), tl.zeros(column.shape, tl.float32)
     for first in range(0, PARTS, SOME):
@@ -131,7 +131,7 @@ def merged(Counts, Means, Squares, column, width, parts, PARTS: tl.constexpr):
 @triton.jit
 def gradient_sums(Counts, Sums, Products, column, width, parts, PARTS: tl.constexpr):
     """Number of rows, sum of the gradient, and sum of its product with the normalised rows, from the shares of all programs."""
-    SOME: tl.constexpr = max(1, min(PARTS, AT_ONCE // column.shape[0]))
+    SOME: tl.constexpr = max(1, min(PARTS, PORTION // column.shape[0]))
     count = tl.maximum(tl.sum(_counts(Counts, tl.arange(0, PARTS), parts), 0), 1.0)
     total, product = tl.zeros(column.shape, tl.float32), tl.zeros(column.shape, tl.float32)
     for first in range(0, PARTS, SOME):

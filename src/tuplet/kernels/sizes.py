@@ -13,6 +13,9 @@ HAS_TRITON = find_spec("triton") is not None
 GRADIENT_PROGRAMS, GRADIENT_ROWS = 128, 32
 """Programs that share the tokens, at most, where each has a share of the gradients of weights, and tokens of a tile."""
 
+AT_ONCE = 264
+"""Programs that a large device runs at once: two for each multiprocessor."""
+
 COUNTS = [
     "rows", "rows0", "rows1", "rows2", "parts", "programs", "programs0", "programs1", "programs2", "graphs",
     "tiles", "longest", "lines", "queries", "keys", "tokens", "query_parts", "key_parts",

@@ -63,6 +63,13 @@ def fit(
     return Loop(model, objective, options, seed, fold, fabric, keeper or Keeper(), report, log).run()
 
 
+def ready_loop(model: nn.Module, task: Task, options: TrainOptions, fabric: Any) -> Loop:
+    """A run on the first split that is ready for single steps: for those who measure them."""
+    loop = Loop(model, Objective(task, fabric.device), options, 0, 0, fabric, Keeper(), None, None)
+    loop.begin()
+    return loop
+
+
 def make_optimiser(model: nn.Module, options: TrainOptions, device: torch.device) -> torch.optim.Optimizer:
     """AdamW as one kernel; on a GPU its learning rate lives there, so that steps can be recorded."""
     if device.type != "cuda":

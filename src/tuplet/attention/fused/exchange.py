@@ -12,7 +12,7 @@ from tuplet.attention.fused import exchange_kernels, line_kernels
 from tuplet.attention.fused.arithmetic import KERNELS, RELATIONS
 from tuplet.attention.weights import Rule
 from tuplet.kernels.dense import add_shares
-from tuplet.kernels.sizes import power, precision
+from tuplet.kernels.sizes import AT_ONCE, power, precision
 from tuplet.patterns.fused import FusedLines
 
 ROWS, WARPS = 32, 4
@@ -22,9 +22,9 @@ REGISTERS = {"tf32": 168, "ieee": 255}
 memory; where there are no tensor cores, all that there are."""
 TURNS = 2
 """Tiles that a program takes one after the other in the largest graph: graphs differ in size, and the largest is waited for."""
-LEAST, MOST = 264, 1024
-"""Programs that share the tokens of all graphs, about: two for each multiprocessor, and no more than this. Each has all virtual
-tokens of its graph to read, and its share of their gradients to leave behind."""
+MOST = 1024
+"""Programs that share the tokens of all graphs one way, about, if ``AT_ONCE`` are too few. Each has all virtual tokens of its graph to
+read, and its share of their gradients to leave behind."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Exchange:
     def _tiles(self, unreal: Tensor) -> int:
         """Programs that share the tokens of a graph."""
         lines, tiles = max(1, self.lines.lines), -(-self.lines.longest[0] // self._sizes(unreal)["ROWS"])
-        least, most = -(-LEAST // lines), -(-MOST // lines)
+        least, most = -(-AT_ONCE // lines), -(-MOST // lines)
         return max(1, min(tiles, max(least, min(-(-tiles // TURNS), most))))
 
     def _given(self, real: Tensor, unreal: Tensor) -> tuple[Any, ...]:

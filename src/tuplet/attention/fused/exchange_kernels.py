@@ -17,19 +17,13 @@ from tuplet.kernels.sizes import COUNTS
 
 
 @triton.jit
-def _columns(width, heads, HEADS: tl.constexpr, WIDTH: tl.constexpr):
-    """Of all heads side by side, where each column stands in memory, its head, and whether it exists."""
-    column = tl.arange(0, HEADS * WIDTH)
-    head, within = column // WIDTH, column % WIDTH
-    return head * width + within, head, (head < heads) & (within < width)
-
-
-@triton.jit
-def _tokens(start, place, live, Order, ORDERED: tl.constexpr):
-    token = start + place
+def _tokens(start, first, end, Order, ORDERED: tl.constexpr, ROWS: tl.constexpr):
+    """The tokens at some places of a graph, and whether they are there."""
+    place = first + tl.arange(0, ROWS)
+    token, live = start + place, place < end
     if ORDERED:
         token = tl.load(Order + token, mask=live, other=0)
-    return token.to(tl.int64)
+    return token.to(tl.int64), live
 
 
 @triton.jit
@@ -49,16 +43,21 @@ def _share(program, Side, graphs, tiles, longest, ROWS: tl.constexpr):
 
 
 @triton.jit
-def _virtual(
-    graph, busy, virtual, heads, head, there, HEADS: tl.constexpr, VIRTUAL: tl.constexpr
+def _sides(
+    graph, busy, virtual, heads, width, HEADS: tl.constexpr, VIRTUAL: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
-    """Of all pairs (head, virtual token) of a graph the token, the head, whether they exist, whether they are read (a program without
-    tokens waits for nothing), and which columns are theirs."""
+    """Of all heads side by side, where each column stands in memory, and whether it exists. Of all pairs (head, virtual token) of a
+    graph the token, the head, whether they exist, whether they are read (a program without tokens waits for nothing), and which
+    columns are theirs."""
+    column = tl.arange(0, HEADS * WIDTH)
+    head, within = column // WIDTH, column % WIDTH
+    there = (head < heads) & (within < width)
     pair = tl.arange(0, HEADS * VIRTUAL)
     number, own = pair % VIRTUAL, pair // VIRTUAL
     exists = (number < virtual) & (own < heads)
+    read = exists & (number < tl.where(busy, virtual, 0))
     block = (own[:, None] == head[None, :]) & there[None, :]
-    return graph * virtual + number, own, exists, exists & (number < tl.where(busy, virtual, 0)), block
+    return head * width + within, there, graph * virtual + number, own, exists, read, block
 
 
 @triton.jit
@@ -74,6 +73,16 @@ def _entries(Table, own, exists, RELATION: tl.constexpr, PAIRS: tl.constexpr):
 def _put(X, token, on, stride, at, there, values):
     place = X + token[:, None] * stride + at[None, :]
     tl.store(place, values.to(X.dtype.element_ty), mask=on[:, None] & there)
+
+
+@triton.jit
+def _clear(
+    X, start, first, step, every, stride, at, there, Order, ORDERED: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """Nothing for a program's share of the tokens that are padding: those from ``first`` on, a tile every ``step``."""
+    for begin in range(first, every, step):
+        token, on = _tokens(start, begin, every, Order, ORDERED, ROWS)
+        _put(X, token, on, stride, at, there[None, :], tl.zeros((ROWS, at.shape[0]), tl.float32))
 
 
 @triton.jit
@@ -114,16 +123,13 @@ def _tokens_see(
 ):  # fmt: skip
     """Out = what some tokens see of virtual tokens (see ``exchange``)."""
     graph, tile, start, length, every, busy = _share(program, Side, graphs, tiles, longest, ROWS)
-    at, head, there = _columns(width, heads, HEADS, WIDTH)
+    at, there, other, own, exists, read, block = _sides(graph, busy, virtual, heads, width, HEADS, VIRTUAL, WIDTH)
     part, heading = heads * width, tl.arange(0, HEADS)
-    other, own, exists, read, block = _virtual(graph, busy, virtual, heads, head, there, HEADS, VIRTUAL)
     unreal_k = _rows(Unreal + part, other, read, unreal_stride, at, block)
     unreal_v = _rows(Unreal + 2 * part, other, read, unreal_stride, at, block)
     entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
     for first in range(tile * ROWS, length, tiles * ROWS):
-        place = first + tl.arange(0, ROWS)
-        live = place < length
-        token = _tokens(start, place, live, Order, ORDERED)
+        token, live = _tokens(start, first, length, Order, ORDERED, ROWS)
         q = _rows(Real, token, live, real_stride, at, there[None, :])
         dot = tl.dot(q, tl.trans(unreal_k), input_precision=PRECISION)
         _, score = scores(dot, entry, scale, KERNEL, RELATION)
@@ -149,10 +155,8 @@ def _tokens_see(
             base = _rows(Out, token, live, part, at, there[None, :]).to(tl.float32)
             out += base * _spread(share, ROWS, HEADS, WIDTH) if JOINT else base
         _put(Out, token, live, part, at, there[None, :], out)
-    for first in range(longest + tile * ROWS, every, tiles * ROWS):
-        place = first + tl.arange(0, ROWS)
-        token = _tokens(start, place, place < every, Order, ORDERED)
-        _put(Out, token, place < every, part, at, there[None, :], tl.zeros((ROWS, HEADS * WIDTH), tl.float32))
+    padding = longest + tile * ROWS
+    _clear(Out, start, padding, tiles * ROWS, every, part, at, there, Order, ORDERED, ROWS)
 
 
 @triton.jit
@@ -163,17 +167,14 @@ def _virtual_tokens_see(
 ):  # fmt: skip
     """Outs and Lses: what virtual tokens see of some tokens."""
     graph, tile, start, length, _every, busy = _share(program, Side, graphs, tiles, longest, ROWS)
-    at, head, there = _columns(width, heads, HEADS, WIDTH)
+    at, there, other, own, exists, read, block = _sides(graph, busy, virtual, heads, width, HEADS, VIRTUAL, WIDTH)
     part = heads * width
-    other, own, exists, read, block = _virtual(graph, busy, virtual, heads, head, there, HEADS, VIRTUAL)
     unreal_q = _rows(Unreal, other, read, unreal_stride, at, block)
     largest = tl.full((HEADS * VIRTUAL,), float("-inf"), tl.float32)
     total = tl.zeros((HEADS * VIRTUAL,), tl.float32)
     up = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     for first in range(tile * ROWS, length, tiles * ROWS):
-        place = first + tl.arange(0, ROWS)
-        live = place < length
-        token = _tokens(start, place, live, Order, ORDERED)
+        token, live = _tokens(start, first, length, Order, ORDERED, ROWS)
         k = _rows(Real + part, token, live, real_stride, at, there[None, :])
         v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
         dot = tl.dot(unreal_q, tl.trans(k), input_precision=PRECISION)
@@ -234,9 +235,8 @@ def _gradients_of_tokens_seeing(
 ):  # fmt: skip
     """Of some tokens' queries, and a share of those of virtual tokens' keys and values, and of the relation's number."""
     graph, tile, start, length, every, busy = _share(program, Side, graphs, tiles, longest, ROWS)
-    at, head, there = _columns(width, heads, HEADS, WIDTH)
+    at, there, other, own, exists, read, block = _sides(graph, busy, virtual, heads, width, HEADS, VIRTUAL, WIDTH)
     part, heading = heads * width, tl.arange(0, HEADS)
-    other, own, exists, read, block = _virtual(graph, busy, virtual, heads, head, there, HEADS, VIRTUAL)
     unreal_k = _rows(Unreal + part, other, read, unreal_stride, at, block)
     unreal_v = _rows(Unreal + 2 * part, other, read, unreal_stride, at, block)
     entry = _entries(Table, own, exists, RELATION, HEADS * VIRTUAL)
@@ -244,9 +244,7 @@ def _gradients_of_tokens_seeing(
     grad_uk = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     grad_uv = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     for first in range(tile * ROWS, length, tiles * ROWS):
-        place = first + tl.arange(0, ROWS)
-        live = place < length
-        token = _tokens(start, place, live, Order, ORDERED)
+        token, live = _tokens(start, first, length, Order, ORDERED, ROWS)
         both = live[:, None] & exists[None, :]
         q = _rows(Real, token, live, real_stride, at, there[None, :])
         grad = _rows(GradOut, token, live, part, at, there[None, :])
@@ -283,15 +281,10 @@ def _gradients_of_tokens_seeing(
         grad_uk += tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION)
         grad_q = tl.dot(grad_dot, unreal_k, input_precision=PRECISION)
         _put(GradReal, token, live, real_stride, at, there[None, :], grad_q)
-    for first in range(longest + tile * ROWS, every, tiles * ROWS):
-        place = first + tl.arange(0, ROWS)
-        token = _tokens(start, place, place < every, Order, ORDERED)
-        if SEEING:
-            known = (place < every)[:, None] & (heading < heads)[None, :]
-            tl.store(Shift + token[:, None] * heads + heading[None, :], tl.zeros((ROWS, HEADS), tl.float32), mask=known)
-        _put(
-            GradReal, token, place < every, real_stride, at, there[None, :], tl.zeros((ROWS, HEADS * WIDTH), tl.float32)
-        )
+    padding = longest + tile * ROWS
+    _clear(GradReal, start, padding, tiles * ROWS, every, real_stride, at, there, Order, ORDERED, ROWS)
+    if SEEING:
+        _clear(Shift, start, padding, tiles * ROWS, every, heads, heading, heading < heads, Order, ORDERED, ROWS)
     if RELATION != NONE:
         sums = tl.sum(tl.sum(_by_head(grad_entries, ROWS, HEADS, VIRTUAL), 2), 0)
         tl.store(TableShare + program * heads + heading, sums, mask=heading < heads)
@@ -309,9 +302,8 @@ def _gradients_of_virtual_tokens_seeing(
 ):  # fmt: skip
     """Of some tokens' keys and values, and a share of those of virtual tokens' queries."""
     graph, tile, start, length, every, busy = _share(program, Side, graphs, tiles, longest, ROWS)
-    at, head, there = _columns(width, heads, HEADS, WIDTH)
+    at, there, other, own, exists, read, block = _sides(graph, busy, virtual, heads, width, HEADS, VIRTUAL, WIDTH)
     part = heads * width
-    other, own, exists, read, block = _virtual(graph, busy, virtual, heads, head, there, HEADS, VIRTUAL)
     unreal_q = _rows(Unreal, other, read, unreal_stride, at, block)
     up_grad = _rows(GradUp, other, read, part, at, block)
     up = _rows(Up, other, read, part, at, block)
@@ -320,9 +312,7 @@ def _gradients_of_virtual_tokens_seeing(
     up_shift = -tl.sum(up.to(tl.float32) * up_grad.to(tl.float32), 1)
     grad_uq = tl.zeros((HEADS * VIRTUAL, HEADS * WIDTH), tl.float32)
     for first in range(tile * ROWS, length, tiles * ROWS):
-        place = first + tl.arange(0, ROWS)
-        live = place < length
-        token = _tokens(start, place, live, Order, ORDERED)
+        token, live = _tokens(start, first, length, Order, ORDERED, ROWS)
         both = live[:, None] & exists[None, :]
         k = _rows(Real + part, token, live, real_stride, at, there[None, :])
         v = _rows(Real + 2 * part, token, live, real_stride, at, there[None, :])
@@ -337,12 +327,9 @@ def _gradients_of_virtual_tokens_seeing(
         _put(GradReal + part, token, live, real_stride, at, there[None, :], grad_k)
         grad_v = tl.dot(weight.to(v.dtype), up_grad, input_precision=PRECISION)
         _put(GradReal + 2 * part, token, live, real_stride, at, there[None, :], grad_v)
-    for first in range(longest + tile * ROWS, every, tiles * ROWS):
-        place = first + tl.arange(0, ROWS)
-        token = _tokens(start, place, place < every, Order, ORDERED)
-        nothing = tl.zeros((ROWS, HEADS * WIDTH), tl.float32)
-        _put(GradReal + part, token, place < every, real_stride, at, there[None, :], nothing)
-        _put(GradReal + 2 * part, token, place < every, real_stride, at, there[None, :], nothing)
+    padding = longest + tile * ROWS
+    _clear(GradReal + part, start, padding, tiles * ROWS, every, real_stride, at, there, Order, ORDERED, ROWS)
+    _clear(GradReal + 2 * part, start, padding, tiles * ROWS, every, real_stride, at, there, Order, ORDERED, ROWS)
     place = tile * graphs * virtual + other
     _put(Share, place, exists, 3 * part, at, block, grad_uq)
 
