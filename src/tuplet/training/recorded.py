@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class Recorder:
         kept = [*self.model.parameters(), *self.model.buffers(), *optimiser, self.state.loss]
         before = [tensor.detach().clone() for tensor in kept]
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream), torch.random.fork_rng(devices=[self.fabric.device]):
+        with torch.cuda.stream(self.stream), torch.random.fork_rng(devices=[self.fabric.device]), _unrecorded():
             yield
             with torch.no_grad():
                 for tensor, value in zip(kept, before, strict=True):
@@ -141,13 +142,22 @@ def _prime(optimiser: torch.optim.Optimizer) -> None:
         group["lr"].zero_()
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
-    optimiser.step()
+    with _unrecorded():
+        optimiser.step()
     for group, rate in zip(optimiser.param_groups, rates, strict=True):
         group["lr"].copy_(rate)
         for parameter in group["params"]:
             parameter.grad = None
     for memory in optimiser.state.values():
         memory["step"].zero_()
+
+
+@contextmanager
+def _unrecorded() -> Iterator[None]:
+    """An optimiser that is made to be recorded may step once without being so, and says nothing."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This instance was constructed with capturable=True")
+        yield
 
 
 def _portions(optimiser: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
