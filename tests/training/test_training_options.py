@@ -10,7 +10,7 @@ import tuplet
 from tuplet.encodings import parse
 from tuplet.errors import OptionError
 from tuplet.training import TrainOptions, preset, presets, resolve
-from tuplet.training.settings import add_arguments, from_yaml, given, help_texts, override, to_yaml
+from tuplet.training.settings import add_arguments, from_yaml, given, help_texts, override, split_settings, to_yaml
 
 
 def parsed(*words):
@@ -77,6 +77,11 @@ def test_overrides_reach_training_and_model():
     )
     assert options.lr == 3e-4
     assert options.model_options == {"dim": 96, "heads": 2, "encodings": ["RWSE:20:28", "DEG"], "degree": True}
+
+
+def test_a_word_that_an_option_knows_is_that_word():
+    _, model = split_settings(["norm=none", "relation=none", "softmax=none", "virtual=3", "encodings=[RWSE:20:28]"])
+    assert model == {"norm": "none", "relation": "none", "softmax": None, "virtual": 3, "encodings": ["RWSE:20:28"]}
 
 
 def test_layers_are_preset_file_command_line_set(tmp_path):

@@ -18,7 +18,7 @@ from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.norm import WARPS, move_running, normalise, room_for, sizes_of
 from tuplet.kernels.rows import MOST, Lists, add_taken, lists_of
-from tuplet.kernels.sizes import GRADIENT_PROGRAMS, power, precision
+from tuplet.kernels.sizes import AT_ONCE, GRADIENT_PROGRAMS, power, precision
 
 ROWS = 32
 """Tokens of a tile."""
@@ -57,7 +57,7 @@ def update(
     lists = [lists_of(tables, rows) for rows in taken]
     numbers = [tensor for *tensors, _ in lists for tensor in tensors]
     beside, wo = (None, None) if other is None else other
-    z, _, found = _update(
+    z, _, _, found = _update(
         x.contiguous(), None if beside is None else beside.contiguous(), tables.contiguous(), numbers,
         [own[-1] for own in lists], first.weight, first.bias, wo, last.weight, norm.weight, norm.bias, last.bias, live,
         norm.eps, gelu,
@@ -72,31 +72,33 @@ def _update(
     x: Tensor, other: Tensor | None, tables: Tensor, numbers: Sequence[Tensor], special: Sequence[int], w1: Tensor,
     b1: Tensor, wo: Tensor | None, w2: Tensor, weight: Tensor, bias: Tensor, b2: Tensor, live: Tensor | None,
     eps: float, gelu: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """z, t, and (3, width) mean, scale and variance of t."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """z, the hidden vectors, t, and (3, width) mean, scale and variance of t."""
     rows, width = x.shape
-    t, z = torch.empty_like(x), torch.empty_like(x)
+    z, hidden, t = (torch.empty_like(x) for _ in range(3))
     found = x.new_empty(3, width, dtype=torch.float32)
     programs = min(PROGRAMS, -(-rows // ROWS))
     shares = room_for(x, programs)
     update_kernels.update[(programs,)](
-        *_read(x, other, tables, numbers, live), w1, x if wo is None else wo, b1, w2, t, *shares, rows, width, programs,
-        **_choices(x, other, tables, live, gelu), num_warps=UPDATE_WARPS,
+        x, x if other is None else other, tables, *_rows(numbers), x if live is None else live, w1, x if wo is None else wo, b1,
+        w2, hidden, t, *shares, rows, width, programs, COUNT=tables.shape[1] // width, MASKED=live is not None,
+        **_choices(x, other, tables, gelu), num_warps=UPDATE_WARPS,
     )  # fmt: skip
     normalise(t, shares, programs, weight, bias, z, found, eps)
-    return z, t, found
+    return z, hidden, t, found
 
 
 @_update.register_fake
-def _(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(x), torch.empty_like(x), x.new_empty(3, x.shape[1], dtype=torch.float32)
+def _(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    z, hidden, t = (torch.empty_like(x) for _ in range(3))
+    return z, hidden, t, x.new_empty(3, x.shape[1], dtype=torch.float32)
 
 
 @torch.library.custom_op("tuplet::update_backward", mutates_args=())
 def _gradient(
     grad: Tensor, x: Tensor, other: Tensor | None, tables: Tensor, numbers: Sequence[Tensor], special: Sequence[int],
-    w1: Tensor, b1: Tensor, wo: Tensor | None, w2: Tensor, weight: Tensor, live: Tensor | None, t: Tensor,
-    found: Tensor, gelu: bool,
+    w1: Tensor, wo: Tensor | None, w2: Tensor, weight: Tensor, live: Tensor | None, hidden: Tensor, t: Tensor, found: Tensor,
+    gelu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Of x, of o, and of the tables; flat of W1, W2, b1 and Wo; and (3, width) of weight and bias of the norm, and of
     b2."""
@@ -116,25 +118,34 @@ def _gradient(
         **sizes,
         num_warps=WARPS,
     )
-    grad_x, grad_h, grad_tables = torch.empty_like(x), torch.empty_like(x), torch.empty_like(tables)
+    grad_t, grad_h, grad_x = (torch.empty_like(x) for _ in range(3))
     grad_other = x.new_empty(0) if other is None else torch.empty_like(other)
-    programs = min(GRADIENT_PROGRAMS, -(-rows // ROWS))
-    share = x.new_empty(programs, _flat(w1, wo), dtype=torch.float32)
-    norm = x.new_empty(3, width, dtype=torch.float32)
+    grad_tables, norm = torch.empty_like(tables), x.new_empty(3, width, dtype=torch.float32)
+    programs, choices = min(AT_ONCE, -(-rows // ROWS)), _choices(x, other, tables, gelu)
     update_kernels.update_gradient[(programs,)](
-        grad, t, found, weight, *shares, *_read(x, other, tables, numbers, live), w1, x if wo is None else wo, b1, w2,
-        grad_x, grad_other, grad_h, share, norm, rows, width, parts, programs, **_choices(x, other, tables, live, gelu),
-        PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
+        grad, t, found, weight, *shares, hidden, x if live is None else live, w1, x if wo is None else wo, w2, grad_t, grad_h,
+        grad_x, grad_other, norm, rows, width, parts, programs, **choices, **masked, PARTS=power(parts, 1),
+        num_warps=UPDATE_WARPS,
     )  # fmt: skip
+
+    def of_weights() -> Tensor:
+        programs = min(GRADIENT_PROGRAMS, -(-rows // ROWS))
+        share = x.new_empty(programs, _flat(w1, wo), dtype=torch.float32)
+        update_kernels.update_weights_gradient[(programs,)](
+            grad_t, grad_h, hidden, x, x if other is None else other, share, rows, width, programs, **choices,
+            num_warps=GRADIENT_WARPS,
+        )  # fmt: skip
+        return add_shares(share)
+
     lists = zip(dealt(numbers, [LIST] * len(special)), special, grad_tables.split(width, 1), strict=True)
     sums: list[Callable[[], Any]] = [partial(add_taken, grad_h, *own, *rest) for own, *rest in lists]
-    flat, *_ = beside(partial(add_shares, share), *sums)
+    flat, *_ = beside(of_weights, *sums)
     return grad_x, grad_other, grad_tables, flat, norm
 
 
 @_gradient.register_fake
 def _(grad: Tensor, x: Tensor, other: Tensor | None, tables: Tensor, *rest: Any) -> Any:
-    w1, wo = rest[2], rest[4]
+    w1, wo = rest[2:4]
     flat, norm = (x.new_empty(size, dtype=torch.float32) for size in ((_flat(w1, wo),), (3, x.shape[1])))
     grad_other = x.new_empty(0) if other is None else torch.empty_like(other)
     return torch.empty_like(x), grad_other, torch.empty_like(tables), flat, norm
@@ -142,16 +153,16 @@ def _(grad: Tensor, x: Tensor, other: Tensor | None, tables: Tensor, *rest: Any)
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
-    x, other, tables, numbers, ctx.special, *weights, weight, _, _, live, _, ctx.gelu = inputs
-    ctx.save_for_backward(x, other, tables, *weights, weight, live, *output[1:], *numbers)
+    x, other, tables, numbers, ctx.special, w1, _, wo, w2, weight, _, _, live, _, ctx.gelu = inputs
+    ctx.save_for_backward(x, other, tables, w1, wo, w2, weight, live, *output[1:], *numbers)
 
 
 def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
-    x, other, tables, w1, b1, wo, w2, weight, live, t, found, *numbers = ctx.saved_tensors
+    x, other, tables, w1, wo, w2, weight, live, hidden, t, found, *numbers = ctx.saved_tensors
     grad_x, grad_other, grad_tables, flat, norm = _gradient(
-        grad, x, other, tables, numbers, ctx.special, w1, b1, wo, w2, weight, live, t, found, ctx.gelu
+        grad, x, other, tables, numbers, ctx.special, w1, wo, w2, weight, live, hidden, t, found, ctx.gelu
     )
-    g1, g2, c1, go = flat.split([w1.numel(), w2.numel(), len(b1), 0 if wo is None else wo.numel()])
+    g1, g2, c1, go = flat.split([w1.numel(), w2.numel(), len(w1), 0 if wo is None else wo.numel()])
     beside = (None, None) if other is None or wo is None else (grad_other, go.view_as(wo))
     maps = (g1.view_as(w1), c1, beside[1], g2.view_as(w2))
     return (grad_x, beside[0], grad_tables, [None] * len(numbers), None, *maps, *norm, None, None, None)
@@ -165,17 +176,13 @@ def _flat(w1: Tensor, wo: Tensor | None) -> int:
     return (2 if wo is None else 3) * w1.numel() + len(w1)
 
 
-def _read(
-    x: Tensor, other: Tensor | None, tables: Tensor, numbers: Sequence[Tensor], live: Tensor | None
-) -> tuple[Tensor, ...]:
-    """What both kernels read of the tokens; what is missing is another tensor, which they do not read."""
+def _rows(numbers: Sequence[Tensor]) -> list[Tensor]:
+    """Which rows are taken of ``MOST`` tables; where there are fewer, of the first, which is not read again."""
     rows = list(numbers[::LIST])
-    rows += rows[:1] * (MOST - len(rows))
-    return x, x if other is None else other, tables, *rows, x if live is None else live
+    return rows + rows[:1] * (MOST - len(rows))
 
 
-def _choices(x: Tensor, other: Tensor | None, tables: Tensor, live: Tensor | None, gelu: bool) -> dict[str, Any]:
+def _choices(x: Tensor, other: Tensor | None, tables: Tensor, gelu: bool) -> dict[str, Any]:
     """Matrices are multiplied in the precision of the tables: in autocast in its low one."""
-    sizes = {"ROWS": ROWS, "WIDTH": power(x.shape[1], 16), "COUNT": tables.shape[1] // x.shape[1]}
-    kinds = {"OTHER": other is not None, "MASKED": live is not None, "GELU": gelu}
-    return {**sizes, **kinds, "LOW": type_of(tables.dtype), "PRECISION": precision(tables)}
+    sizes = {"ROWS": ROWS, "WIDTH": power(x.shape[1], 16), "OTHER": other is not None, "GELU": gelu}
+    return {**sizes, "LOW": type_of(tables.dtype), "PRECISION": precision(tables)}

@@ -1,6 +1,6 @@
 """Kernels for the update of tokens from their parts: t = x + W2 φ(W1 x + Wo o + b1 + rows of tables), z = BN(t).
 
-What is kept is t; the hidden vectors are made again. Statistics are merged as in ``norm_kernels``; sums over tokens are
+What is kept is t, and the hidden vectors before φ. Statistics are merged as in ``norm_kernels``; sums over tokens are
 shared among programs, each of which writes its own share: no atomics.
 """
 
@@ -45,12 +45,12 @@ def _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT: tl.cons
 
 @triton.jit(do_not_specialize=COUNTS)
 def update(
-    X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2, T, Counts, Means, Squares,
+    X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2, H, T, Counts, Means, Squares,
     rows, width, programs,
     OTHER: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """t, and this program's share of its statistics."""
+    """The hidden vectors, t, and this program's share of its statistics."""
     program = tl.program_id(0)
     column = tl.arange(0, WIDTH)
     w1 = load_tile(W1, column, column, width, width).to(LOW)
@@ -69,6 +69,7 @@ def update(
         h = tl.dot(x.to(LOW), tl.trans(w1), taken + b1[None, :], input_precision=PRECISION)
         if OTHER:
             h = tl.dot(other, tl.trans(wo), h, input_precision=PRECISION)
+        h = store_rounded(H, row, column, rows, width, h)
         a, _ = activation(h, GELU)
         t = x + tl.dot(a.to(LOW), tl.trans(w2), input_precision=PRECISION)
         t = store_rounded(T, row, column, rows, width, t)
@@ -78,13 +79,12 @@ def update(
 
 @triton.jit(do_not_specialize=COUNTS)
 def update_gradient(
-    G, T, Found, Weight, Counts, Sums, Products, X, Other, Tables, RowsA, RowsB, RowsC, Live, W1, Wo, B1, W2,
-    GradX, GradOther, GradH, Share, Norm, rows, width, parts, programs,
-    OTHER: tl.constexpr, COUNT: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr,
-    PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    G, T, Found, Weight, Counts, Sums, Products, H, Live, W1, Wo, W2, GradT, GradH, GradX, GradOther, Norm,
+    rows, width, parts, programs,
+    OTHER: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient of z those of x, of o and of the hidden vectors, which is that of the rows taken; and this
-    program's share of those of W1, W2, b1 and Wo.
+    """From the gradient of z those of t, of the hidden vectors, which is that of the rows taken, of x and of o.
 
     ``Found`` are mean and scale of t. ``Norm`` (3, width) are gradients of weight and bias of the norm, and of the bias
     before it, which is zero.
@@ -103,41 +103,58 @@ def update_gradient(
     wo, by_wo = w1, by1
     if OTHER:
         wo, by_wo = halved(load_tile(Wo, column, column, width, width).to(LOW), PRECISION)
-    b1 = load_vector(B1, column, width)
+    for first in range(program * ROWS, rows, programs * ROWS):
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        live = rows_alive(Live, row, rows, MASKED)
+        # everything is asked for before anything is worked on
+        t, grad = load_tile(T, row, column, rows, width), load_tile(G, row, column, rows, width)
+        h = load_tile(H, row, column, rows, width)
+        grad -= (total[None, :] + (t - mean[None, :]) * scale[None, :] * product[None, :]) / count
+        grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
+        store_tile(GradT, row, column, rows, width, grad)
+        _, slope = activation(h, GELU)
+        low, by = halved(grad.to(LOW), PRECISION)
+        grad_h = tl.dot(low, w2, input_precision=PRECISION) * (by * by2) * slope
+        store_tile(GradH, row, column, rows, width, grad_h)
+        low, by = halved(grad_h.to(LOW), PRECISION)
+        grad += tl.dot(low, w1, input_precision=PRECISION) * (by * by1)
+        store_tile(GradX, row, column, rows, width, grad)
+        if OTHER:
+            grad_other = tl.dot(low, wo, input_precision=PRECISION) * (by * by_wo)
+            store_tile(GradOther, row, column, rows, width, grad_other)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def update_weights_gradient(
+    GradT, GradH, H, X, Other, Share, rows, width, programs,
+    OTHER: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """This program's share of the gradients of W1, W2, b1 and Wo: products of tiles that do not wait for each other."""
+    program = tl.program_id(0)
+    column = tl.arange(0, WIDTH)
     grad_w1 = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_w2 = tl.zeros((WIDTH, WIDTH), tl.float32)
     grad_b1 = tl.zeros((ROWS, WIDTH), tl.float32)
     for first in range(program * ROWS, rows, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
-        live = rows_alive(Live, row, rows, MASKED)
         # everything is asked for before anything is worked on
-        t, grad = load_tile(T, row, column, rows, width), load_tile(G, row, column, rows, width)
+        grad, grad_h = load_tile(GradT, row, column, rows, width), load_tile(GradH, row, column, rows, width)
+        h = load_tile(H, row, column, rows, width)
         x, by_x = halved(load_tile(X, row, column, rows, width).to(LOW), PRECISION)
         other, by_other = x, by_x
         if OTHER:
             other, by_other = halved(load_tile(Other, row, column, rows, width).to(LOW), PRECISION)
-        taken = _taken(Tables, RowsA, RowsB, RowsC, row, column, rows, width, COUNT)
-        grad -= (total[None, :] + (t - mean[None, :]) * scale[None, :] * product[None, :]) / count
-        grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
-        h = tl.dot(x, tl.trans(w1), input_precision=PRECISION) * (by_x * by1) + taken + b1[None, :]
-        if OTHER:
-            h += tl.dot(other, tl.trans(wo), input_precision=PRECISION) * (by_other * by_wo)
-        a, slope = activation(h, GELU)
+        a, _ = activation(h, GELU)
         a, by_a = halved(a.to(LOW), PRECISION)
         low, by = halved(grad.to(LOW), PRECISION)
-        grad_h = tl.dot(low, w2, input_precision=PRECISION) * (by * by2) * slope
         grad_w2 += tl.dot(tl.trans(low), a, input_precision=PRECISION) * (by * by_a)
         grad_b1 += grad_h
-        store_tile(GradH, row, column, rows, width, grad_h)
         low, by = halved(grad_h.to(LOW), PRECISION)
         grad_w1 += tl.dot(tl.trans(low), x, input_precision=PRECISION) * (by * by_x)
-        grad += tl.dot(low, w1, input_precision=PRECISION) * (by * by1)
-        store_tile(GradX, row, column, rows, width, grad)
         if OTHER:
             grad_wo += tl.dot(tl.trans(low), other, input_precision=PRECISION) * (by * by_other)
-            grad_other = tl.dot(low, wo, input_precision=PRECISION) * (by * by_wo)
-            store_tile(GradOther, row, column, rows, width, grad_other)
     size = width * width
     own = Share + program * ((3 if OTHER else 2) * size + width)
     store_tile(own, column, column, width, width, grad_w1)

@@ -17,7 +17,7 @@ from tuplet.models.encoded import refuse_lost
 from tuplet.models.name import Choices, parse
 from tuplet.patterns.simplex import GROUPS
 
-_CHOICES = {
+CHOICES = {
     "task": ("graph", "node", "edge"),
     "pool": ("add", "mean", "max"),
     "norm": ("batch", "layer", "none"),
@@ -31,6 +31,7 @@ _CHOICES = {
     "relation": (None, "none", "bias", "scale", "reweight"),
     "undirected": ("require", "symmetrise"),
 }
+"""Values of options that have a few."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         choices = parse(self.name)
-        for field, allowed in _CHOICES.items():
+        for field, allowed in CHOICES.items():
             if getattr(self, field) not in allowed:
                 options = ", ".join(repr(option) for option in allowed)
                 raise OptionError(f"{field}: expected one of {options}; came {getattr(self, field)!r}")

@@ -74,6 +74,7 @@ def split_settings(settings: Sequence[str]) -> tuple[dict[str, Any], dict[str, A
     """
     from tuplet.models import ModelConfig
     from tuplet.models.baselines import BaselineConfig
+    from tuplet.models.config import CHOICES
 
     known = field_types()
     of_models = {*ModelConfig.__dataclass_fields__, *BaselineConfig.__dataclass_fields__} - {"name"}
@@ -89,7 +90,8 @@ def split_settings(settings: Sequence[str]) -> tuple[dict[str, Any], dict[str, A
         if key in known:
             own[key] = value
         elif key in of_models:
-            model[key] = guess(value)
+            word = value.strip()  # norm=none is the name of a norm, not nothing
+            model[key] = word if word in CHOICES.get(key, ()) else guess(value)
         else:
             close = get_close_matches(key, [*known, *of_models], n=1)
             hint = f"did you mean {close[0]}?" if close else "tuplet train --help lists the training's"
