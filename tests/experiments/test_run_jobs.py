@@ -78,6 +78,14 @@ def test_a_result_is_a_small_file_with_all_that_is_known(places):
     assert read_file(path).job == JOB
     assert is_done(places, JOB)
     assert not list(places.folder(JOB).rglob("checkpoint-*")), "a finished job keeps no checkpoints"
+    younger = {key: value for key, value in facts["options"].items() if key != "settle_norms"}
+    path.write_text(json.dumps({**facts, "options": younger}))
+    assert is_done(places, JOB), "an option that did not exist then had the value that it has by itself"
+    del younger["epochs"]
+    path.write_text(json.dumps({**facts, "options": younger}))
+    with pytest.raises(OptionError, match=r"expected epochs = 2, .* made with 100"):
+        is_done(places, JOB)
+    path.write_text(json.dumps(facts, indent=1))
     changed = path.read_text().replace('"lr": 0.001', '"lr": 0.002')
     path.write_text(changed)
     with pytest.raises(OptionError, match=r"expected lr = 0.001, .* made with 0.002"):

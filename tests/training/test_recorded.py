@@ -49,11 +49,17 @@ def state(model):
 
 
 @pytest.mark.parametrize(
-    ("name", "make"), [*((name, sizes) for name in MODELS), *((name, links) for name in ("A2^LN+VT", "A1", "AS0:1^SN"))]
+    ("name", "make", "options"),
+    [
+        *((name, sizes, {}) for name in MODELS),
+        *((name, links, {}) for name in ("A2^LN+VT", "A1", "AS0:1^SN")),
+        ("A2^LN+VT", sizes, {"settle_norms": 1}),
+        ("A1,2^Ngbh", sizes, {"settle_norms": 2}),
+    ],
 )
-def test_recorded_steps_are_those_of_the_plain_loop(name, make, monkeypatch):
-    found, weights, begun = trained(name, monkeypatch, True, make)
-    expected, others, _ = trained(name, monkeypatch, False, make)
+def test_recorded_steps_are_those_of_the_plain_loop(name, make, options, monkeypatch):
+    found, weights, begun = trained(name, monkeypatch, True, make, **options)
+    expected, others, _ = trained(name, monkeypatch, False, make, **options)
     torch.testing.assert_close(found.train_loss, expected.train_loss, rtol=2e-3, atol=1e-5)
     # not the metric, which is an area under a curve for links: one pair more or less in order is a step of it
     torch.testing.assert_close(found.val_loss, expected.val_loss, rtol=2e-3, atol=1e-5)

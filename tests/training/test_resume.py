@@ -82,7 +82,12 @@ def test_a_run_killed_twenty_times_ends_bit_identical(tmp_path):
 @pytest.mark.filterwarnings("ignore:the rocauc of the validation part")
 def test_an_error_at_every_step_is_survived(tmp_path, monkeypatch, task, schedule):
     """Stopped after each save in turn, in the middle of an epoch or at its end; each time it goes on one step."""
-    changes = {"schedule": schedule, "plateau_patience": 1, "model_options": {"dropout": 0.3}}
+    changes = {
+        "schedule": schedule,
+        "plateau_patience": 1,
+        "settle_norms": 2,
+        "model_options": {"dropout": 0.3, "norm": "batch"},
+    }
     setting = options(epochs=3, checkpoint_seconds=0, **changes)
     train(task, setting, tmp_path / "whole", show=False)
     real = FolderKeeper.save

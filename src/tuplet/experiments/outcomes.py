@@ -14,7 +14,7 @@ import torch
 from tuplet.errors import OptionError, RunError
 from tuplet.experiments.jobs import Job
 from tuplet.training.files import make_folder, write
-from tuplet.training.options import UNBOUND
+from tuplet.training.options import UNBOUND, TrainOptions
 from tuplet.training.state import History
 from tuplet.training.summary import device_name, git_state, versions
 
@@ -111,8 +111,10 @@ def is_done(places: Places, job: Job) -> bool:
     known = read_outcome(places, job)
     if known is None or not known.finished:
         return False
-    today = job.options().plain()
-    for name, value in known.options.items():
+    today, made = job.options().plain(), dict(known.options)
+    if "model" in made:  # of a training run, which kept all options that there were
+        made = {**TrainOptions().plain(), **made}
+    for name, value in made.items():
         if name not in UNBOUND and name in today and _plain(today[name]) != value:
             now = _plain(today[name])
             raise OptionError(

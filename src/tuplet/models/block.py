@@ -72,6 +72,11 @@ def make_activation(kind: str) -> nn.Module:
     return nn.GELU() if kind == "gelu" else nn.ReLU()
 
 
+def takes_statistics(norm: nn.Module, x: Tensor) -> bool:
+    """Whether the norm is one over the batch of all tokens ``x``, in training and not settled."""
+    return isinstance(norm, TokenBatchNorm) and norm.training and x.shape[0] > 1
+
+
 def normed(norm: nn.Module, x: Tensor, added: Tensor | None, live: Tensor | None) -> Tensor:
     """norm(x + added); only a batch norm asks which rows are ``live``."""
     if isinstance(norm, TokenBatchNorm):
@@ -123,8 +128,7 @@ class Stream(nn.Module):
 
     def _is_plain(self, x: Tensor) -> bool:
         """Whether norms are those of a batch in training and follow on the residuals, and nothing is dropped."""
-        normed = isinstance(self.attention_norm, TokenBatchNorm) and self.training and x.shape[0] > 1
-        return normed and not self.pre and self.dropout.p == 0
+        return takes_statistics(self.attention_norm, x) and not self.pre and self.dropout.p == 0
 
     def after(self, x: Tensor | Normed, message: Tensor, output: nn.Linear, live: Tensor | None) -> PostNorm:
         """The same as something to be done, where ``is_fused``."""

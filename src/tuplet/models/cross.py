@@ -11,12 +11,12 @@ from tuplet.kernels import Lists, RowLinear, listed
 from tuplet.kernels.rows import SMALL
 from tuplet.models.block import (
     SplitLinear,
-    TokenBatchNorm,
     make_activation,
     make_norm,
     normed,
     running_again,
     scatter_mean,
+    takes_statistics,
 )
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import has_products
@@ -105,7 +105,7 @@ class CrossUpdate(nn.Module):
         if e is not None and self._is_fused(x, e, index):
             return self._fused(x, y, e, index)
         parts: list[tuple[Tensor, Tensor | Lists | None]] = []
-        still = self.training and isinstance(self.key_norm, TokenBatchNorm) and len(y) > 1
+        still = takes_statistics(self.key_norm, y)
         if e is not None and self.pair_in is not None and self.pair_out is not None and self.pair_norm is not None:
             nodes = scatter_mean(x, index.first_node, index.nodes)
             hidden = self.activation(self.pair_in(e, [(nodes, rows) for rows in index.pair_nodes]))
@@ -120,8 +120,8 @@ class CrossUpdate(nn.Module):
 
     def _is_fused(self, x: Tensor, e: Tensor, index: CrossIndex) -> bool:
         """Whether two operators do all of it: queries are nodes, keys their ordered pairs, and norms are batch norms."""
-        plain = index.first_node is None and index.key_pairs == (None,) and isinstance(self.key_norm, TokenBatchNorm)
-        if not plain or not self.training or not has_products(x) or len(e) < 2:
+        plain = index.first_node is None and index.key_pairs == (None,)
+        if not plain or not takes_statistics(self.key_norm, e) or not has_products(x):
             return False
         return len(x) <= SMALL or all(isinstance(rows, Lists) for rows in (*index.pair_nodes, *index.contained))
 

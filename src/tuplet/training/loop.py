@@ -17,7 +17,7 @@ from tuplet.errors import OptionError
 from tuplet.training.batches import Members, prepare, share, shuffled, token_counts
 from tuplet.training.evaluation import Evaluation, Score, warn_undefined
 from tuplet.training.keeper import Keeper
-from tuplet.training.norms import share_norms
+from tuplet.training.norms import settle_norms, share_norms
 from tuplet.training.objective import Objective
 from tuplet.training.options import TrainOptions
 from tuplet.training.pages import give_back, keep_freed
@@ -154,7 +154,7 @@ class Loop:
             keep_freed()
         self.recorder = make_recorder(self.model, self.objective, self.options, self.fabric, self.state)
         self.validation.recorder = self.recorder
-        self.model.train()
+        self._learn()
 
     def _epoch(self) -> None:
         """The rest of an epoch: its steps, validation, and whether it was the best or the last."""
@@ -168,7 +168,7 @@ class Loop:
             else:
                 group["lr"] = rate
         steps = shuffled(self.train.members, options, self.tokens, self.seed, state.epoch)
-        self.model.train()
+        self._learn()
         for number in range(state.step, len(steps)):
             self._tell(number, len(steps))
             due = self.step(steps[number])
@@ -193,6 +193,15 @@ class Loop:
             self.keeper.save(state, self.fabric)
         if self.log is not None:
             self.log(history)
+
+    def _learn(self) -> None:
+        """Put the model into training mode, its batch norms not when they have settled."""
+        self.model.train()
+        settled = self.options.settle_norms
+        if settled is not None and self.state.epoch >= settled:
+            settle_norms(self.model)
+            if self.recorder is not None and self.state.epoch == settled:
+                self.recorder.forget_steps()
 
     def step(self, batches: list[Members]) -> bool:
         """One step on one or several batches; whether a checkpoint is due."""

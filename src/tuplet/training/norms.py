@@ -94,6 +94,13 @@ class SharedMaskedBatchNorm(MaskedBatchNorm):
 Shared = SharedBatchNorm | SharedMaskedBatchNorm
 
 
+def settle_norms(model: nn.Module) -> None:
+    """Let every BatchNorm of a model keep the statistics that it has, while the rest of the model trains on."""
+    for module in model.modules():
+        if isinstance(module, MaskedBatchNorm | nn.modules.batchnorm._BatchNorm):
+            module.eval()
+
+
 def share_norms(model: nn.Module) -> list[Shared]:
     """Let every BatchNorm of a model see the batch of all processes; one of a kind that cannot is refused.
 

@@ -31,6 +31,8 @@ class TrainOptions:
         plateau_factor: what the plateau schedule multiplies the learning rate by.
         plateau_patience: epochs without improvement after which it does.
         min_lr: the plateau schedule goes no lower, and ends the run when it would.
+        settle_norms: epochs after which batch norms keep the statistics they have, in training as in evaluation; none for never. What
+            they take away then no longer depends on the other graphs of a batch, which sums over tokens multiply.
         clip: largest norm of the gradient of all weights together; none for no limit.
         precision: of training steps: "fp32", "tf32", "bf16" (mixed) or "fp64"; evaluation is in fp32 (or fp64) always.
         compile: compile training steps with torch.compile.
@@ -58,6 +60,7 @@ class TrainOptions:
     plateau_factor: float = 0.5
     plateau_patience: int = 10
     min_lr: float = 0.0
+    settle_norms: int | None = None
     clip: float | None = 1.0
     precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"
     compile: bool = False
@@ -125,6 +128,7 @@ LEAST: dict[str, tuple[Callable[[Any], bool], str]] = {
             "accumulate",
             "plateau_patience",
             "patience",
+            "settle_norms",
             "devices",
             "keep",
         )

@@ -69,6 +69,12 @@ class Recorder:
         """One training step; nothing is waited for."""
         self._replay(members, learn=True)
 
+    def forget_steps(self) -> None:
+        """Record training steps anew: the model does something else in them now."""
+        self.recordings = {key: recording for key, recording in self.recordings.items() if not key[0]}
+        if not self.recordings:
+            self.pool = None  # it went with them
+
     def outputs(self, members: Members) -> Tensor:
         """(rows, outputs) of the model in evaluation mode, then rows of padding; overwritten by a later call."""
         return self._replay(members, learn=False)
