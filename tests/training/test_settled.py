@@ -16,13 +16,19 @@ GRAPHS = [nx.path_graph(4), nx.cycle_graph(5), nx.star_graph(3)]
 def running(model):
     """All statistics that batch norms keep."""
     kept = ("running_mean", "running_var", "mean", "var")
-    return {name: value.clone() for name, value in model.named_buffers() if name.rsplit(".")[-1] in kept}
+    return {name: value.clone() for name, value in model.named_buffers() if name.split(".")[-1] in kept}
 
 
-def statistics_by_epoch(**settings):
-    model, seen = tiny(norm="batch", encodings=["RWSE:4:4"]), []
-    fit(model, paths_and_cycles(), options(epochs=4, **settings), log=lambda _: seen.append(running(model)))
-    return seen[-4:]
+def by_epoch(**settings):
+    """Statistics, and weights, at the end of each of four epochs."""
+    model, seen, weights = tiny(norm="batch", encodings=["RWSE:4:4"]), [], []
+
+    def log(_):
+        seen.append(running(model))
+        weights.append({name: value.detach().clone() for name, value in model.named_parameters()})
+
+    fit(model, paths_and_cycles(), options(epochs=4, **settings), log=log)
+    return seen[-4:], weights[-4:]
 
 
 def same(one, other):
@@ -30,8 +36,9 @@ def same(one, other):
 
 
 def test_statistics_stay_from_the_epoch_on_and_weights_do_not():
-    settled, plain = statistics_by_epoch(settle_norms=2), statistics_by_epoch()
+    (settled, weights), (plain, _) = by_epoch(settle_norms=2), by_epoch()
     assert len(settled[0]) > 4
+    assert not same(weights[1], weights[2])
     assert same(settled[1], settled[2])
     assert same(settled[1], settled[3])
     assert not same(settled[0], settled[1])
@@ -56,6 +63,11 @@ def test_a_settled_model_trains_what_it_is_in_evaluation(name, backend):
     torch.testing.assert_close(trained, model.eval()(GRAPHS), rtol=1e-5, atol=1e-6)
     # no batch takes a mean away any more: biases before norms count
     assert all(layer.feed_forward[3].bias.grad.abs().max() > 0 for layer in (block.tokens for block in model.layers))
+
+
+def test_there_is_something_to_settle():
+    with pytest.raises(OptionError, match="settle_norms: expected a model with batch norms"):
+        fit(tiny(norm="layer"), paths_and_cycles(), options(settle_norms=2))
 
 
 def test_none_settles_before_the_first_epoch():

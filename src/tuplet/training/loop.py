@@ -17,7 +17,7 @@ from tuplet.errors import OptionError
 from tuplet.training.batches import Members, prepare, share, shuffled, token_counts
 from tuplet.training.evaluation import Evaluation, Score, warn_undefined
 from tuplet.training.keeper import Keeper
-from tuplet.training.norms import settle_norms, share_norms
+from tuplet.training.norms import batch_norms, settle_norms, share_norms
 from tuplet.training.objective import Objective
 from tuplet.training.options import TrainOptions
 from tuplet.training.pages import give_back, keep_freed
@@ -109,6 +109,10 @@ class Loop:
         if len(self.train.members) < fabric.world_size:
             raise OptionError(
                 f"devices: expected at most {len(self.train.members)}, the graphs to learn from; came {fabric.world_size}"
+            )
+        if options.settle_norms is not None and not batch_norms(model):
+            raise OptionError(
+                f"settle_norms: expected a model with batch norms, as norm='batch' has; {options.model} has none"
             )
         self.norms = share_norms(model) if fabric.world_size > 1 else []
         self.tokens = token_counts(model, task.graphs) if options.batch_tokens is not None else None

@@ -94,11 +94,15 @@ class SharedMaskedBatchNorm(MaskedBatchNorm):
 Shared = SharedBatchNorm | SharedMaskedBatchNorm
 
 
+def batch_norms(model: nn.Module) -> list[nn.Module]:
+    """All that take statistics of a batch."""
+    return [one for one in model.modules() if isinstance(one, MaskedBatchNorm | nn.modules.batchnorm._BatchNorm)]
+
+
 def settle_norms(model: nn.Module) -> None:
     """Let every BatchNorm of a model keep the statistics that it has, while the rest of the model trains on."""
-    for module in model.modules():
-        if isinstance(module, MaskedBatchNorm | nn.modules.batchnorm._BatchNorm):
-            module.eval()
+    for norm in batch_norms(model):
+        norm.eval()
 
 
 def share_norms(model: nn.Module) -> list[Shared]:
