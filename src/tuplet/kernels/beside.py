@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 Found = TypeVar("Found")
 
@@ -36,6 +38,64 @@ def beside(*tasks: Callable[[], Found]) -> list[Found]:
         _Taken.depth -= 1
         if outermost:
             _Taken.branches = 0
+    return found
+
+
+class Late:
+    """Work that nothing waits for but the end of a step, put off until ``later``.
+
+    Args:
+        results: what it returns.
+        kept: what the last of it from each stream reads, which is that stream's memory.
+        branch: the stream that it runs on, once there is any.
+    """
+
+    now: Late | None = None
+
+    def __init__(self) -> None:
+        self.results: list[Tensor] = []
+        self.kept: dict[int, tuple[Any, ...]] = {}
+        self.branch: torch.cuda.Stream | None = None
+
+    def untouched(self, tensors: Sequence[Tensor | None]) -> bool:
+        """Whether all results are among these tensors, or their parts are: nobody has looked at one, to add it to another say."""
+        places = {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor is not None}
+        return all(result.untyped_storage().data_ptr() in places for result in self.results)
+
+
+@contextmanager
+def collected() -> Iterator[Late]:
+    """At the end of this all is done that was put off until ``later``."""
+    Late.now = late = Late()
+    try:
+        yield late
+    finally:
+        Late.now = None
+        if late.branch is not None:
+            torch.cuda.current_stream().wait_stream(late.branch)
+        late.kept.clear()
+
+
+def later(task: Callable[[], Tensor], *read: Any) -> Tensor:
+    """What the task returns. While a CUDA graph is recorded in ``collected``, it is a branch that runs beside all that follows; nobody may
+    look at its result before the end of that. ``read`` are the tensors that it reads.
+
+    One such branch at a time. A stream that puts work off again waits for what it put off before, so that the memory of what that reads
+    is not taken too soon.
+    """
+    late = Late.now
+    if late is None or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        return task()
+    main = torch.cuda.current_stream()
+    if late.branch is None:
+        late.branch = _branch(-1, main.device_index)
+    else:
+        main.wait_stream(late.branch)
+    late.branch.wait_stream(main)
+    with torch.cuda.stream(late.branch):
+        found = task()
+    late.kept[main.cuda_stream] = read
+    late.results.append(found)
     return found
 
 

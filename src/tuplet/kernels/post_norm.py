@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tuplet.kernels import norm_kernels, post_norm_kernels
-from tuplet.kernels.beside import beside, dealt
+from tuplet.kernels.beside import beside, dealt, later
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.norm import WARPS, momentum_of, normalise, room_for, sizes_of
@@ -180,17 +180,17 @@ def _forward(
     s, t, z = (torch.empty_like(x) for _ in range(3))
     found = x.new_empty(2, 3, width, dtype=torch.float32)
     programs = min(PROGRAMS, -(-rows // ROWS))
-    shares, later = room_for(x, programs), room_for(x, programs)
+    shares, new = room_for(x, programs), room_for(x, programs)
     low, parts = _low(message), {"PARTS": power(programs, 1)}
     post_norm_kernels.add_message[(programs,)](
         x, message, output, live, s, *shares, rows, width, programs, **masked, **low, ROWS=ROWS, WIDTH=power(width, 16),
         num_warps=FEED_WARPS,
     )  # fmt: skip
     post_norm_kernels.feed[(programs,)](
-        s, *shares, weight_s, bias_s, live, w1, b1, w2, t, *later, *found[0], rows, width, len(w1), programs, programs,
+        s, *shares, weight_s, bias_s, live, w1, b1, w2, t, *new, *found[0], rows, width, len(w1), programs, programs,
         eps[0], **masked, **low, GELU=gelu, **_sizes(w1, ROWS), **parts, num_warps=FEED_WARPS,
     )  # fmt: skip
-    normalise(t, later, programs, weight_t, bias_t, z, found[1], eps[1])
+    normalise(t, new, programs, weight_t, bias_t, z, found[1], eps[1])
     return z, s, t, found
 
 
@@ -217,18 +217,18 @@ def _backward_one(
     grad_y = torch.empty_like(s)
     grad_message = s if origin and message.dtype == s.dtype else torch.empty_like(message)
     share = s.new_empty(programs, 2 * w1.numel() + hidden + output.numel(), dtype=torch.float32)
-    later, low = room_for(s, programs), _low(message)
+    new, low = room_for(s, programs), _low(message)
     post_norm_kernels.feed_gradient[(programs,)](
         grad, t, mean_t, scale_t, weight_t, *shares, s, mean_s, scale_s, weight_s, bias_s, live, w1, b1, w2, grad_y, share,
-        *later, norms, rows, width, hidden, parts, programs, **masked, **low, GELU=gelu, **_sizes(w1, GRADIENT_ROWS),
+        *new, norms, rows, width, hidden, parts, programs, **masked, **low, GELU=gelu, **_sizes(w1, GRADIENT_ROWS),
         PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
     )  # fmt: skip
     post_norm_kernels.message_gradient[(programs,)](
-        grad_y, s, message, output, live, mean_s, scale_s, weight_s, *later, grad_y, grad_message, share, *norms[0, :2], rows,
+        grad_y, s, message, output, live, mean_s, scale_s, weight_s, *new, grad_y, grad_message, share, *norms[0, :2], rows,
         width, hidden, programs, **masked, **low, ROWS=GRADIENT_ROWS, WIDTH=power(width, 16), PARTS=power(programs, 1),
         num_warps=GRADIENT_WARPS,
     )  # fmt: skip
-    return grad_y, grad_message, add_shares(share), norms
+    return grad_y, grad_message, later(partial(add_shares, share), share), norms
 
 
 def _restore(s: Tensor, message: Tensor, output: Tensor, origin: Sequence[Tensor]) -> None:

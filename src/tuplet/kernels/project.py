@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tuplet.kernels import project_kernels
-from tuplet.kernels.beside import beside, dealt
+from tuplet.kernels.beside import beside, dealt, later
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.normed import Normed, origins, values
@@ -155,7 +155,7 @@ def _backward_one(
             grad, x, *(norm or [x] * 3), *_matrices(weights, maps), grad_x, share, *_three(kinds), *_three(programs), width,
             **_choices(x, grad.dtype, maps, kinds, GRADIENT_ROWS), NORMED=bool(norm), num_warps=GRADIENT_WARPS,
         )  # fmt: skip
-    return grad_x, add_shares(share, dtype)
+    return grad_x, later(partial(add_shares, share, dtype), share)
 
 
 def _squares(tensors: Sequence[Tensor], width: int) -> list[Tensor]:

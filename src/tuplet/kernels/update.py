@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tuplet.kernels import norm_kernels, update_kernels
-from tuplet.kernels.beside import beside, dealt
+from tuplet.kernels.beside import beside, dealt, later
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.norm import WARPS, move_running, normalise, room_for, sizes_of
@@ -139,7 +139,8 @@ def _gradient(
 
     lists = zip(dealt(numbers, [LIST] * len(special)), special, grad_tables.split(width, 1), strict=True)
     sums: list[Callable[[], Any]] = [partial(add_taken, grad_h, *own, *rest) for own, *rest in lists]
-    flat, *_ = beside(of_weights, *sums)
+    flat = later(of_weights, grad_t, grad_h, hidden, x, other)
+    beside(*sums)
     return grad_x, grad_other, grad_tables, flat, norm
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tuplet.attention.weights import wide
 from tuplet.errors import TooLargeError
-from tuplet.kernels.beside import beside
+from tuplet.kernels.beside import Late, beside, collected
 from tuplet.training.batches import Members
 from tuplet.training.objective import Objective
 from tuplet.training.options import TrainOptions
@@ -41,6 +41,10 @@ class Recording:
     outputs: Tensor
 
 
+class _SharedError(Exception):
+    """A weight has gradients from two places, which were added up before they were there."""
+
+
 class Recorder:
     """Replays steps of a model on batches of a resident data set; each shape is recorded when it first occurs.
 
@@ -59,6 +63,7 @@ class Recorder:
         self.fabric, self.state = fabric, state
         self.model: nn.Module = resident.model
         self.valid = objective.valid.to(fabric.device)
+        self.late = True
         self.recordings: dict[tuple[bool, Room], Recording] = {}
         self.pool: Any = None
         self.stream = torch.cuda.Stream()  # one for all: libraries keep a workspace for every stream they have met
@@ -94,8 +99,12 @@ class Recorder:
         with self._without_trace():
             act(ids, room)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-            outputs = act(ids, room)
+        try:
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                outputs = act(ids, room)
+        except _SharedError:  # nothing is put off, then
+            self.late = False
+            return self._record(members, room, act)
         self.pool = graph.pool()
         return Recording(ids, graph, outputs)
 
@@ -127,7 +136,10 @@ class Recorder:
             rows = self.resident.targets(ids, room)
             loss = self.objective.loss(outputs.to(wide(outputs.dtype)), rows)
             count = self.valid[rows].sum().clamp_min(1)
-            found = torch.autograd.grad(loss / count.to(loss.dtype), parameters, allow_unused=True)
+            with collected() if self.late else nullcontext(Late()) as late:
+                found = torch.autograd.grad(loss / count.to(loss.dtype), parameters, allow_unused=True)
+        if not late.untouched(found):
+            raise _SharedError
         for parameter, gradient in zip(parameters, found, strict=True):
             parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient.contiguous()
         if self.options.clip is not None:
