@@ -7,21 +7,18 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck
 
-from tuplet.models import dense_cpu, post_norm_cpu
+from tuplet.models import post_norm_cpu
 from tuplet.models.block import Stream, computed_again
 from tuplet.models.config import ModelConfig
-from tuplet.native import set_aside
+from tuplet.native import load, set_aside
+
+needs_compiler = pytest.mark.skipif(load(torch.empty(0)) is None, reason="there is no C compiler here")
 
 
-@pytest.fixture(params=[3, 4096], ids=["portions", "whole"])
-def rows(request, monkeypatch):
-    monkeypatch.setattr(dense_cpu, "ROWS", request.param)
-
-
-def make(activation):
+def make(activation, dim=8):
     torch.manual_seed(0)
-    config = ModelConfig.of("A2^LN", dim=8, depth=1, heads=2, node_types=1, norm="batch", activation=activation)
-    stream, output = Stream(config).double(), nn.Linear(8, 8, dtype=torch.float64)
+    config = ModelConfig.of("A2^LN", dim=dim, depth=1, heads=2, node_types=1, norm="batch", activation=activation)
+    stream, output = Stream(config).double(), nn.Linear(dim, dim, dtype=torch.float64)
     for norm in (stream.attention_norm, stream.feed_forward_norm):
         nn.init.normal_(norm.weight)
         nn.init.normal_(norm.bias)
@@ -38,15 +35,45 @@ def results(stream, output, x, message):
     return [z, x.grad, message.grad, *(weight.grad for weight in weights), *stream.buffers()]
 
 
-@pytest.mark.parametrize("tokens", [2, 7])
+@needs_compiler
+@pytest.mark.parametrize("tokens, dim", [(2, 8), (7, 8), (96, 64), (97, 6), (4000, 20)])
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
-def test_as_one_after_another(rows, tokens, activation):
-    stream, output = make(activation)
-    given = stream, output, torch.randn(tokens, 8).double(), torch.randn(tokens, 8).double()
+def test_as_one_after_another(tokens, dim, activation):
+    stream, output = make(activation, dim)
+    given = stream, output, torch.randn(tokens, dim).double() + 3, torch.randn(tokens, dim).double()
     found = results(*given)
     with set_aside():
         expected = results(*given)
     torch.testing.assert_close(found, expected)
+
+
+@needs_compiler
+def test_in_single_precision():
+    """Means that are not zero, and many tokens: no further from float64 than the operators of torch, but for a factor of two."""
+    stream, output = make("gelu", 64)
+    x, message = torch.randn(3000, 64) + 3, torch.randn(3000, 64)
+    with set_aside():
+        right = results(stream, output, x.double(), message.double())
+        plain = results(stream.float(), output.float(), x, message)
+    found = results(stream, output, x, message)
+    for value, other, expected in zip(found, plain, right, strict=True):
+        limit = 2 * (other.double() - expected).abs().max() + 4e-7 * expected.abs().max()
+        assert float((value.double() - expected).detach().abs().max()) <= float(limit.detach())
+
+
+@needs_compiler
+def test_threads_change_no_bit():
+    stream, output = make("gelu", 24)
+    x, message = torch.randn(2, 5000, 24).double()
+    found, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(results(stream, output, x, message))
+    finally:
+        torch.set_num_threads(threads)
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
 
 
 @pytest.mark.parametrize("tokens", [0, 1])
@@ -66,7 +93,8 @@ def test_what_is_computed_again_leaves_no_trace():
     torch.testing.assert_close(again, stream.leave(x, message, output))
 
 
-def test_gradients_by_finite_differences(rows):
+@needs_compiler
+def test_gradients_by_finite_differences():
     stream, output = make("gelu")
     x, message = torch.randn(2, 5, 8).double().requires_grad_()
     first, _, _, last = stream.feed_forward

@@ -45,6 +45,7 @@ def test_without_a_compiler_torch_serves(compiler, monkeypatch):
     assert torch.isfinite(found).all()
 
 
+@pytest.mark.usefixtures("_afresh")
 def test_other_numbers_are_left_to_torch(monkeypatch):
     assert library.load(torch.empty(0, dtype=torch.bfloat16)) is None
     assert library.load(torch.empty(0, device="meta")) is None

@@ -185,8 +185,7 @@ class TokenAttention(nn.Module):
             )
             return self.map_features([*real, *other], list(unreal), layouts)
         if self.key is not None and self.values is not None:
-            values = [linear(part, own) for part, own in zip(y.split(layouts.kinds), self.values, strict=True)]  # type: ignore[arg-type]
-            parts = [*linear_parts(x, 2, self.query, self.key), torch.cat(values)]
+            parts = [*linear_parts(x, 3, self.query, self.key, *self.values, kinds=layouts.kinds)]
         elif self.key_value is not None and y is x:
             parts = [*linear_parts(x, 3, self.query, self.key_value)]
         else:

@@ -110,7 +110,7 @@ class Stream(nn.Module):
 
     def leave(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None = None) -> Tensor:
         """``x`` after its message, which ``output`` projects, and the feed-forward; ``live`` rows count in a batch norm."""
-        if live is None and self._is_plain(x) and dense_cpu.fits(x):
+        if live is None and self._is_plain(x) and dense_cpu.fits(x, message, output.weight):
             first, activation, _, last = self.feed_forward
             norms, gelu = (self.attention_norm, self.feed_forward_norm), isinstance(activation, nn.GELU)
             return post_norm_cpu.post_norm(x, message, output, norms, (first, last), gelu, follow=not _Pass.again)  # type: ignore[arg-type]

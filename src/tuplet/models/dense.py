@@ -32,8 +32,8 @@ def linear(x: Tensor, *layers: nn.Linear, still: bool = False) -> Tensor:
     one = len(layers) == 1
     weight = layers[0].weight if one else torch.cat([layer.weight for layer in layers])
     bias = layers[0].bias if one else torch.cat([layer.bias for layer in layers])
-    if dense_cpu.fits(x):
-        return dense_cpu.LinearParts.apply(x, len(weight), weight, bias)[0]
+    if dense_cpu.fits(x, weight):
+        return dense_cpu.LinearParts.apply(x, len(weight), [len(x)], weight, bias)[0]
     return row_linear(x, weight, bias, still)
 
 
@@ -51,21 +51,24 @@ def side_by_side(sets: Sequence[tuple[Tensor | Normed, Sequence[nn.Linear]]], ki
         if all(one.fit for one in maps):
             return project(*maps)
     (x, *others), (layers, *owns) = tokens, [own for _, own in sets]
-    rest = [linear(other, *own) for other, own in zip(others, owns, strict=True)]
+    return [_of_kinds(x, layers, kinds), *(linear(other, *own) for other, own in zip(others, owns, strict=True))]
+
+
+def _of_kinds(x: Tensor, layers: Sequence[nn.Linear], kinds: Sequence[int]) -> Tensor:
+    """(T, outputs) of several linear maps, of which the last are one for each kind of tokens, if there are ``kinds``."""
     if not kinds:
-        return [linear(x, *layers), *rest]
+        return linear(x, *layers)
     shared, last = layers[: -len(kinds)], layers[-len(kinds) :]
-    parts = zip(x.split(list(kinds)), last, strict=True)
-    return [torch.cat([linear(part, *shared, own) for part, own in parts]), *rest]
+    return torch.cat([linear(part, *shared, own) for part, own in zip(x.split(list(kinds)), last, strict=True)])
 
 
-def linear_parts(x: Tensor, count: int, *layers: nn.Linear) -> tuple[Tensor, ...]:
+def linear_parts(x: Tensor, count: int, *layers: nn.Linear, kinds: Sequence[int] = ()) -> tuple[Tensor, ...]:
     """The same as ``count`` equal parts (T, outputs / count); on a CPU each is a product, and a matrix, of its own."""
-    if not dense_cpu.fits(x):
-        return linear(x, *layers).chunk(count, -1)
-    size = sum(layer.out_features for layer in layers) // count
+    if not dense_cpu.fits(x, layers[0].weight):
+        return _of_kinds(x, layers, kinds).chunk(count, -1)
+    size = layers[-1].out_features if kinds else sum(layer.out_features for layer in layers) // count
     parameters = [layer.weight for layer in layers] + [layer.bias for layer in layers]
-    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(x, size, *parameters)
+    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(x, size, kinds or [len(x)], *parameters)
     return found
 
 
@@ -79,7 +82,7 @@ def feed_forward(
 
         gelu = isinstance(activation, nn.GELU)
         return dense.feed_forward(x, first.weight, first.bias, last.weight, last.bias, gelu)
-    if dense_cpu.fits(x) and not dropped:
+    if dense_cpu.fits(x, first.weight) and not dropped:
         gelu = isinstance(activation, nn.GELU)
         return dense_cpu.FeedForward.apply(x, first.weight, first.bias, last.weight, last.bias, gelu)
     return linear(dropout(activation(linear(x, first))), last, still=still)

@@ -1,8 +1,8 @@
 """What follows on attention in a post-norm layer, in one on a CPU: s = x + Wo m, y = BN(s), t = y + FFN(y), z = BN(t).
 
-Residuals are added where norms read them anyway, forward and backward, so that they cost no pass over the tokens of their own. The
-biases of Wo and W2 stand before a norm that takes the mean away: they move the running means and nothing else, and their
-gradients are zero.
+Compiled (``native/post_norm.c``): three passes over the tokens forward and three backward, and what lies between two of them stays
+in the cache. The biases of Wo and W2 stand before a norm that takes the mean away: they move the running means and nothing else,
+and their gradients are zero.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tuplet.models.dense_cpu import feed, feed_backward, portions
-from tuplet.native.tokens import add_and_normalise, normalise, normalise_backward
+from tuplet.models.dense_cpu import library_for
 
 
 def post_norm(
@@ -36,44 +35,37 @@ def post_norm(
 class _PostNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, message: Tensor, *given: Any) -> Tensor:
-        output, gamma, beta, w1, b1, w2, last_gamma, last_beta, *biases, norms, gelu, follow = given
-        x = x.contiguous()
-        s = torch.empty_like(x)
-        for own, into in portions(message, s):
-            torch.mm(own, output.t(), out=into)
-        y, mean_s, variance_s = add_and_normalise(s, x, gamma, beta, norms[0].eps)
-        t, hidden = feed(y, w1, b1, w2, gelu)
-        z, mean_t, variance_t = add_and_normalise(t, y, last_gamma, last_beta, norms[1].eps)
+        *weights, output_bias, last_bias, norms, gelu, follow = given
+        x, message, *weights = (tensor.contiguous() for tensor in (x, message, *weights))
+        output, weight_s, bias_s, w1, _, w2, weight_t, _ = weights
+        s, t, z = (torch.empty_like(x) for _ in range(3))
+        hidden, found = x.new_empty(len(x), len(w1)), x.new_empty(4, x.shape[1])
+        settings = len(w1), int(gelu), *(float(norm.eps) for norm in norms)
+        library_for(x).run("post_norm", *x.shape, *settings, x, message, *weights, s, hidden, t, z, found)
         if follow:
-            _follow(norms[0], mean_s, variance_s, biases[0], len(x))
-            _follow(norms[1], mean_t, variance_t, biases[1], len(x))
-        found = mean_s, variance_s, mean_t, variance_t
+            _follow(norms[0], found[0], found[1], output_bias, len(x))
+            _follow(norms[1], found[2], found[3], last_bias, len(x))
         # y is found again from s, which costs less than keeping it
-        ctx.save_for_backward(message, s, hidden, t, output, gamma, beta, w1, w2, last_gamma, *found)
-        ctx.settings = [norm.eps for norm in norms], gelu
+        ctx.save_for_backward(message, s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found)
+        ctx.settings = settings
         return z
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        message, s, hidden, t, output, gamma, beta, w1, w2, last_gamma, *found = ctx.saved_tensors
-        mean_s, variance_s, mean_t, variance_t = found
-        eps, gelu = ctx.settings
-        ctx.maybe_clear_saved_tensors()  # memory is given back as soon as what it holds has been used
-        above, *grads_last = normalise_backward(grad, None, t, last_gamma, mean_t, variance_t, eps[1])
-        del t
-        y = normalise(s, gamma, beta, mean_s, variance_s, eps[0])
-        grad, grad_w1, grad_b1, grad_w2 = feed_backward(above, y, hidden, w1, w2, gelu)
-        del y, hidden
-        grad, *grads_first = normalise_backward(grad, above, s, gamma, mean_s, variance_s, eps[0])
-        del s, above
-        grad_message, grad_output = torch.empty_like(message), torch.zeros_like(output)
-        for above, own, into in portions(grad, message, grad_message):
-            grad_output.addmm_(above.t(), own)
-            torch.mm(above, output, out=into)
-        zeros = (torch.zeros_like(gamma), torch.zeros_like(last_gamma))
-        grads = grad_output, *grads_first, grad_w1, grad_b1, grad_w2, *grads_last, *zeros
-        return grad, grad_message, *grads, None, None, None
+        message, s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found = ctx.saved_tensors
+        width, inner = s.shape[1], len(w1)
+        sizes = w1.numel(), inner, w2.numel(), output.numel()
+        grad_x, grad_message = torch.empty_like(s), torch.empty_like(message)
+        sums, norms = s.new_empty(sum(sizes)), s.new_empty(4, width)
+        given = message, s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found
+        left = grad_x, grad_message, sums, norms
+        library_for(s).run("post_norm_backward", *s.shape, *ctx.settings, grad.contiguous(), *given, *left)
+        grad_w1, grad_b1, grad_w2, grad_output = sums.split(sizes)
+        first = grad_output.view_as(output), norms[0], norms[1]
+        feed = grad_w1.view_as(w1), grad_b1, grad_w2.view_as(w2)
+        zeros = s.new_zeros(2, width).unbind()
+        return grad_x, grad_message, *first, *feed, norms[2], norms[3], *zeros, None, None, None
 
 
 def _follow(norm: nn.BatchNorm1d, mean: Tensor, variance: Tensor, ahead: Tensor, rows: int) -> None:

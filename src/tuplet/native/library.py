@@ -12,7 +12,7 @@ import platform
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -56,19 +56,21 @@ class Library:
     def __init__(self, path: Path) -> None:
         self._functions = ctypes.CDLL(str(path))
 
-    def run(self, name: str, *given: Tensor | int | float | None) -> None:
+    def run(self, name: str, *given: Tensor | Sequence[Tensor] | Sequence[int] | int | float | None) -> None:
         """Call a function with the number of threads and what is given; tensors are contiguous, and integers in them int32."""
-        self._functions[name](ctypes.c_int64(torch.get_num_threads()), *map(_passed, given))
+        if self._functions[name](ctypes.c_int64(torch.get_num_threads()), *map(_passed, given)):
+            raise MemoryError(f"there is no memory for what {name} needs on the way")
 
 
 def load(x: Tensor) -> Library | None:
     """The functions for such tensors, if there are any."""
-    fits = x.device.type == "cpu" and x.dtype in REALS
-    return _load(REALS[x.dtype]) if fits and wanted() and os.environ.get("TUPLET_NATIVE") != "0" else None
+    return _load(REALS[x.dtype]) if x.is_cpu and x.dtype in REALS and wanted() else None
 
 
 @cache
 def _load(real: str) -> Library | None:
+    if os.environ.get("TUPLET_NATIVE") == "0":
+        return None
     capability = torch.backends.cpu.get_cpu_capability()
     choices = [ARCHITECTURES.get(capability), OLDER.get(capability), []]
     for architecture in choices:
@@ -99,10 +101,17 @@ def _compiled(flags: list[str]) -> Library | None:
     return None
 
 
-def _passed(value: Tensor | int | float | None) -> Any:
+def _passed(value: Tensor | Sequence[Tensor] | Sequence[int] | int | float | None) -> Any:
     if isinstance(value, Tensor):
-        assert value.is_contiguous(), "compiled functions read one number after another"
-        return ctypes.c_void_p(value.data_ptr())
+        return ctypes.c_void_p(_place(value))
+    if isinstance(value, Sequence):
+        kind: Any = ctypes.c_void_p if isinstance(value[0], Tensor) else ctypes.c_int64
+        return (kind * len(value))(*(_place(one) if isinstance(one, Tensor) else one for one in value))
     if value is None:
         return None
     return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_int64(value)
+
+
+def _place(x: Tensor) -> int:
+    assert x.is_contiguous(), "compiled functions read one number after another"
+    return x.data_ptr()

@@ -2,6 +2,7 @@
  *
  * Row r has the pairs offsets[r] .. offsets[r + 1]; pair p is with key column[p] and, where there is a relation, has the number
  * table[kind[p]]. A vector is `size` numbers, one after another. A row belongs to one thread, so that two runs give the same bits.
+ * Functions return 0.
  */
 #include "real.h"
 
@@ -127,7 +128,7 @@ INLINE void grade(
 }
 
 /* Messages (R, wide) and log-sum-exps (R,); weights (P,), and what multiplies values (P,), which differs where a relation reweights. */
-void attend(
+int attend(
     int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
     const real *q, const real *k, const real *v, const real *table, int64_t kernel, int64_t relation, double scale, real *weight,
     real *factor, real *lse, real *out
@@ -139,10 +140,11 @@ void attend(
         if (wide == size) sum_up(first, last, offsets, column, 0, factor, v, out, size);
         else sum_up(first, last, offsets, column, 0, factor, v, out, wide);
     )
+    return 0;
 }
 
 /* Gradients of queries (R, size), of dot products (P,) and of the relation's numbers (P,). */
-void attend_backward(
+int attend_backward(
     int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
     const real *grad, const real *grad_lse, const real *q, const real *k, const real *v, const real *table,
     const real *weight, int64_t kernel, int64_t relation, double scale, real *grad_dot, real *grad_entry, real *grad_q
@@ -157,10 +159,11 @@ void attend_backward(
         else GRADE(wide);
         sum_up(first, last, offsets, column, 0, grad_dot, k, grad_q, size);
     )
+    return 0;
 }
 
 /* (R, size) and (R, wide) sums of two kinds of vectors, each with its own factors of the pairs that `pair` lists. */
-void gather(
+int gather(
     int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
     const int32_t *pair, const real *factor, const real *vectors, real *out, const real *other_factor,
     const real *other_vectors, real *other_out
@@ -170,4 +173,5 @@ void gather(
         if (wide == size) sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, size);
         else sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, wide);
     )
+    return 0;
 }
