@@ -120,6 +120,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         choices = parse(self.name)
+        object.__setattr__(self, "_choices", choices)  # asked for many times a batch
         for field, allowed in CHOICES.items():
             if getattr(self, field) not in allowed:
                 options = ", ".join(repr(option) for option in allowed)
@@ -203,7 +204,8 @@ class ModelConfig:
     @property
     def choices(self) -> Choices:
         """What the name says."""
-        return parse(self.name)
+        found: Choices = self.__dict__["_choices"]
+        return found
 
     @property
     def node_features(self) -> Features:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from functools import cache
 
 from tuplet.errors import ModelNameError
 
@@ -84,11 +83,6 @@ def parse(name: str) -> Choices:
     """The choices behind a name; a name outside the grammar is refused with the grammar and the nearest valid name."""
     if not isinstance(name, str):
         raise ModelNameError(f"model name: expected a string such as 'A2^LN'; came {type(name).__name__}")
-    return _parse(name)
-
-
-@cache
-def _parse(name: str) -> Choices:
     head = _HEAD.match(name)
     if head is None:
         raise _unknown(name, "a name begins with A and an order, or AS and a dimension")

@@ -56,6 +56,9 @@ class Recorder:
         state: optimiser and the sum of losses, which recordings refer to.
     """
 
+    late = True
+    """Whether gradients of weights are put off; no more, once a weight is found to have several."""
+
     def __init__(
         self, resident: Resident, objective: Objective, options: TrainOptions, fabric: Any, state: State
     ) -> None:
@@ -63,7 +66,6 @@ class Recorder:
         self.fabric, self.state = fabric, state
         self.model: nn.Module = resident.model
         self.valid = objective.valid.to(fabric.device)
-        self.late = True
         self.recordings: dict[tuple[bool, Room], Recording] = {}
         self.pool: Any = None
         self.stream = torch.cuda.Stream()  # one for all: libraries keep a workspace for every stream they have met

@@ -54,8 +54,15 @@ def scores(dot, entry, scale, KERNEL: tl.constexpr, RELATION: tl.constexpr):
 
 
 @triton.jit
+def weights(score, exists, lse, rest, PRECISION: tl.constexpr):
+    """Weights of a softmax from log-sum-exps, and what those have lost by rounding."""
+    # no score exceeds its log-sum-exp, but a padded query meets that of another one: keep it finite
+    return tl.where(exists, exp(tl.minimum(score - lse, 0.0) - rest, PRECISION), 0.0)
+
+
+@triton.jit
 def gradients(
-    dot, entry, exists, grad_weight, lse, shift, scale, KERNEL: tl.constexpr, RELATION: tl.constexpr,
+    dot, entry, exists, grad_weight, lse, rest, shift, scale, KERNEL: tl.constexpr, RELATION: tl.constexpr,
     PRECISION: tl.constexpr
 ):  # fmt: skip
     """Of each pair: the gradient of the dot product, the final weight, and the gradient of the relation's number.
@@ -68,8 +75,7 @@ def gradients(
         weight = tl.where(exists, tl.maximum(score, 0.0), 0.0)
         grad_score = tl.where(exists & (score > 0), inner, 0.0)
     else:
-        # no score exceeds its log-sum-exp, but a padded query meets that of another one: keep it finite
-        weight = tl.where(exists, exp(tl.minimum(score - lse, 0.0), PRECISION), 0.0)
+        weight = weights(score, exists, lse, rest, PRECISION)
         grad_score = weight * (inner + shift)
     grad_entry = grad_score
     grad_raw = grad_score

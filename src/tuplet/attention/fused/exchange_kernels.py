@@ -271,8 +271,8 @@ def _gradients_of_tokens_seeing(
         if SEEING:
             tl.store(Shift + of_heads, seen, mask=known)
         grad_dot, weight, grad_entry = gradients(
-            dot, entry, both, grad_weight, _spread(lse, ROWS, HEADS, VIRTUAL), _spread(shift, ROWS, HEADS, VIRTUAL), scale,
-            KERNEL, RELATION, PRECISION,
+            dot, entry, both, grad_weight, _spread(lse, ROWS, HEADS, VIRTUAL), 0.0, _spread(shift, ROWS, HEADS, VIRTUAL),
+            scale, KERNEL, RELATION, PRECISION,
         )  # fmt: skip
         if RELATION != NONE:
             grad_entries += tl.where(both, grad_entry, 0.0)
@@ -319,7 +319,7 @@ def _gradients_of_virtual_tokens_seeing(
         dot = tl.dot(k, tl.trans(unreal_q), input_precision=PRECISION)
         grad_weight = tl.dot(v, tl.trans(up_grad), input_precision=PRECISION)
         grad_dot, weight, _ = gradients(
-            dot, dot, both, grad_weight, up_lse[None, :], up_shift[None, :], scale, KERNEL, NONE, PRECISION
+            dot, dot, both, grad_weight, up_lse[None, :], 0.0, up_shift[None, :], scale, KERNEL, NONE, PRECISION
         )  # fmt: skip
         grad_dot = grad_dot.to(k.dtype)
         grad_uq += tl.dot(tl.trans(grad_dot), k, input_precision=PRECISION)

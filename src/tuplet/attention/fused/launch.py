@@ -108,11 +108,14 @@ def backward(
         assert into is None
         return *factorised.backward(grad_out, grad_lse, q, k, v, out, lse, structure), torch.zeros_like(table)
     add = shift is not None
-    whole = not add and grad_lse is None and isinstance(structure, FusedLines) and max(structure.longest) <= TILE
-    if shift is None:
-        shift = lse if whole or not rule.normalised else _shifts(grad_out, grad_lse, out)
+    whole = not add and rule.normalised and isinstance(structure, FusedLines) and max(structure.longest) <= TILE
     heads, types = q.shape[1], table.shape[0]
     fused_table = table.float().contiguous()
+    rest, exact = lse, not add and rule.normalised and precision(q) == "ieee"
+    if exact and isinstance(structure, FusedRows):
+        shift, rest = _exact_shifts(grad_out, grad_lse, q, k, v, fused_table, lse, structure, rule)
+    elif shift is None:
+        shift = _shifts(grad_out, grad_lse, out) if rule.normalised and not whole else grad_lse
     many = {"TYPES": power(types, 1)}
     if isinstance(structure, FusedRows):
         grads = into or tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
@@ -123,16 +126,16 @@ def backward(
         partial = q.new_empty(programs if rule.relation != "none" else 0, heads, types, dtype=torch.float32)
         if programs + more:
             row_kernels.backward_rows[(programs + more,)](
-                q, k, v, grad_out, lse, shift, *grads, partial, fused_table, structure.begin, structure.end,
-                structure.col, structure.type, structure.back_begin, structure.back_end, structure.back_col,
+                q, k, v, grad_out, lse, lse if shift is None else shift, rest, *grads, partial, fused_table,
+                structure.begin, structure.end, structure.col, structure.type, structure.back_begin, structure.back_end, structure.back_col,
                 structure.back_type, structure.node, structure.stride, programs, len(q), len(k), structure.groups, heads,
                 q.shape[2], v.shape[2], types, rule.scale, *_strides(q, k, v), *(grad.stride(0) for grad in grads),
                 **_choices(rule), TYPED=structure.type.numel() > 0, WALK=structure.node.numel() > 0, ADD=add,
-                **_widths(q, v), **of_queries, KEY_ROWS=of_keys["ROWS"], KEY_STEP=of_keys["STEP"], **many,
+                EXACT=exact, **_widths(q, v), **of_queries, KEY_ROWS=of_keys["ROWS"], KEY_STEP=of_keys["STEP"], **many,
             )  # fmt: skip
         return grads[0], grads[1], grads[2], _table_gradient(partial, table)
     grads = into or tuple(torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
-    given = (q, k, v, grad_out, lse, shift)
+    given = (q, k, v, grad_out, lse, lse if shift is None else shift)
     shapes = (structure.groups, heads, q.shape[0], k.shape[0], q.shape[2], v.shape[2])
     options: dict[str, Any] = {**_choices(rule), **_line_choices(structure, q, types), "ADD": add}
     tensors = (fused_table, *_line_tensors(structure))
@@ -146,8 +149,8 @@ def backward(
             if max(structure.longest) >= shortest:
                 line_kernels.backward_line[structure.lines, heads](
                     *given, *grads, partial, *tensors, structure.lines, *shapes, types, shortest, rule.scale,
-                    *_strides(q, k, v), *(grad.stride(0) for grad in grads), **options, WHOLE=whole, **sizes, **many,
-                    num_warps=_warps(sizes),
+                    *_strides(q, k, v), *(grad.stride(0) for grad in grads), **options, WHOLE=whole,
+                    SHIFTED=shift is not None, **sizes, **many, num_warps=_warps(sizes),
                 )  # fmt: skip
         return grads[0], grads[1], grads[2], _table_gradient(partial, table)
     sizes = _line_sizes(q, v, structure, TILE)
@@ -187,6 +190,22 @@ def _shifts(grad_out: Tensor, grad_lse: Tensor | None, out: Tensor) -> Tensor:
             *given, tokens, heads, width, LSE=grad_lse is not None, ROWS=rows, **sizes
         )
     return shift
+
+
+def _exact_shifts(
+    grad_out: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, table: Tensor, lse: Tensor,
+    rows: FusedRows, rule: Rule,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The same by another walk along the keys of rows, and what the log-sum-exps have lost by rounding."""
+    shift, rest, sizes = torch.empty_like(lse), torch.empty_like(lse), _row_sizes(q, v, len(q), rows.longest[0])
+    if len(q):
+        row_kernels.exact_shifts[(-(-len(q) // sizes["ROWS"]),)](
+            q, k, v, grad_out, lse if grad_lse is None else grad_lse, lse, shift, rest, table, rows.begin, rows.end, rows.col,
+            rows.type, rows.node, rows.stride, len(q), rows.groups, q.shape[1], q.shape[2], v.shape[2], rule.scale,
+            *_strides(q, k, v), **_choices(rule), TYPED=rows.type.numel() > 0, WALK=rows.node.numel() > 0,
+            LSE=grad_lse is not None, **_widths(q, v), **sizes,
+        )  # fmt: skip
+    return shift, rest
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, exp, gradients, scores, share_of
+from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, exp, gradients, scores, share_of, weights
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -180,15 +180,15 @@ def merge(
 @triton.jit
 def _query_side(
     Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head,
-    WHOLE: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    SHIFTED: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Vectors of some queries, their gradients, log-sum-exps, and the shift of ``gradients``, unless WHOLE."""
+    """Vectors of some queries, their gradients, log-sum-exps, and what ``Shift`` has for them, if SHIFTED."""
     q = rows_of(Q, query, live, head, q_token, q_head, width, WIDTH)
     grad = rows_of(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES)
     lse = tl.load(Lse + query * heads + head, mask=live, other=0.0)
     lse = tl.where(lse == float("-inf"), 0.0, lse)
     shift = lse * 0.0
-    if not WHOLE:
+    if SHIFTED:
         shift = tl.load(Shift + query * heads + head, mask=live, other=0.0)
     return q, grad, lse, shift
 
@@ -200,11 +200,13 @@ def backward_line(
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, ENTRY: tl.constexpr, Q_ORDER: tl.constexpr,
     K_ORDER: tl.constexpr, SKIP: tl.constexpr, PRECISION: tl.constexpr, FEW: tl.constexpr, ADD: tl.constexpr,
-    WHOLE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, TYPES: tl.constexpr,
+    WHOLE: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
+    VALUES: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
     """All gradients of a line that fits in one tile, and in no smaller one: everything is read once.
 
-    WHOLE: the softmax spans the line and nothing else, so that the sum of weight times gradient is at hand.
+    WHOLE: the softmax spans the line and nothing else, so that the sum of weight times gradient is at hand; and, if SHIFTED, ``Shift``
+    is the gradient of the log-sum-exps alone. Where products are exact, what log-sum-exps have lost by rounding is made up for.
     """
     line, head = tl.program_id(0), tl.program_id(1)
     group = head % groups
@@ -218,7 +220,7 @@ def backward_line(
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
-        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, WHOLE, WIDTH, VALUES
+        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, SHIFTED, WIDTH, VALUES
     )  # fmt: skip
     start, stride, length = side_of(Key, group, line, lines)
     key_place = tl.arange(0, COLUMNS)
@@ -237,13 +239,21 @@ def backward_line(
             TYPED, ENTRY, FEW,
         )  # fmt: skip
     grad_weight = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
+    rest = lse * 0.0
     if WHOLE:
         _, score = scores(dot, entry, scale, KERNEL, RELATION)
         inner = grad_weight * entry if RELATION == REWEIGHT else grad_weight
-        shift -= tl.sum(tl.where(exists, exp(tl.minimum(score - lse[:, None], 0.0), PRECISION) * inner, 0.0), 1)
+        weight = weights(score, exists, lse[:, None], 0.0, PRECISION)
+        product = tl.sum(weight * inner, 1)
+        if PRECISION == "ieee":
+            total = tl.sum(weight, 1)
+            total = tl.where(total > 0, total, 1.0)
+            product = tl.div_rn(product, total)
+            rest = tl.log(total)
+        shift -= product
     grad_dot, weight, grad_entry = gradients(
-        dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION, PRECISION
-    )
+        dot, entry, exists, grad_weight, lse[:, None], rest[:, None], shift[:, None], scale, KERNEL, RELATION, PRECISION
+    )  # fmt: skip
     if RELATION != NONE:
         sums = _sum_by_type(tl.zeros((TYPES,), tl.float32), kind, grad_entry, types, TYPES)
         number = tl.arange(0, TYPES)
@@ -275,7 +285,7 @@ def backward_queries(
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
-        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, False, WIDTH, VALUES
+        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, True, WIDTH, VALUES
     )  # fmt: skip
     start, stride, keys_here = side_of(Key, group, line, lines)
     if tile * ROWS >= length:
@@ -300,7 +310,7 @@ def backward_queries(
             )  # fmt: skip
         grad_weight = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
         grad_dot, _, grad_entry = gradients(
-            dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION, PRECISION
+            dot, entry, exists, grad_weight, lse[:, None], 0.0, shift[:, None], scale, KERNEL, RELATION, PRECISION
         )
         if RELATION != NONE:
             sums = _sum_by_type(sums, kind, grad_entry, types, TYPES)
@@ -344,7 +354,7 @@ def backward_keys(
         live = place < length
         query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
         q, grad, lse, shift = _query_side(
-            Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, False, WIDTH, VALUES
+            Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, True, WIDTH, VALUES
         )  # fmt: skip
         exists = live[:, None] & there[None, :]
         if SKIP:
@@ -358,7 +368,7 @@ def backward_keys(
             )  # fmt: skip
         grad_weight = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
         grad_dot, weight, _ = gradients(
-            dot, entry, exists, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION, PRECISION
+            dot, entry, exists, grad_weight, lse[:, None], 0.0, shift[:, None], scale, KERNEL, RELATION, PRECISION
         )
         grad_v += tl.dot(tl.trans(weight.to(v.dtype)), grad, input_precision=PRECISION)
         grad_k += tl.dot(tl.trans(grad_dot.to(q.dtype)), q, input_precision=PRECISION)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, exp, gradients, scores, share_of
+from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, exp, gradients, scores, share_of, weights
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -147,13 +147,53 @@ def shifts(
     tl.store(Shift + token * heads + head, shift, mask=live)
 
 
+@triton.jit(do_not_specialize=COUNTS)
+def exact_shifts(
+    Q, K, V, GradOut, GradLse, Lse, Shift, Rest, Table, Begin, End, Col, Type, Node, Stride,
+    queries, groups, heads, width, value_width, scale, q_token, q_head, k_token, k_head, v_token, v_head,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, LSE: tl.constexpr,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+):  # fmt: skip
+    """The same from the keys themselves, with the numbers that ``gradients`` will meet, so that what cancels there does; and what
+    log-sum-exps have lost by rounding."""
+    token, head, live = _pairs(tl.program_id(0), queries, heads, ROWS, HEADS)
+    q = _vectors(Q, token, head, live, q_token, q_head, width, WIDTH)
+    grad = _vectors(GradOut, token, head, live, heads * value_width, value_width, value_width, VALUES)
+    lse = tl.load(Lse + token * heads + head, mask=live, other=0.0)
+    lse = tl.where(lse == float("-inf"), 0.0, lse)
+    begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, queries, WALK)
+    total = tl.zeros((ROWS * HEADS,), tl.float32)
+    product = tl.zeros((ROWS * HEADS,), tl.float32)
+    for first in range(0, tl.max(count, 0), STEP):
+        key, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
+        k = _more_vectors(K, key, head, on, k_token, k_head, width, WIDTH)
+        v = _more_vectors(V, key, head, on, v_token, v_head, value_width, VALUES)
+        dot = tl.sum(q[:, None, :] * k, 2)
+        entry = dot
+        if RELATION != NONE:
+            _, entry = _entries(Table, Type, place, head, heads, on, TYPED)
+        inner = tl.sum(grad[:, None, :] * v, 2)
+        if RELATION == REWEIGHT:
+            inner = inner * entry
+        _, score = scores(dot, entry, scale, KERNEL, RELATION)
+        weight = weights(score, on, lse[:, None], 0.0, "ieee")
+        total += tl.sum(weight, 1)
+        product += tl.sum(weight * inner, 1)
+    total = tl.where(total > 0, total, 1.0)
+    shift = -tl.div_rn(product, total)
+    if LSE:
+        shift += tl.load(GradLse + token * heads + head, mask=live, other=0.0)
+    tl.store(Shift + token * heads + head, shift, mask=live)
+    tl.store(Rest + token * heads + head, tl.log(total), mask=live)
+
+
 @triton.jit
 def _query_gradients(
-    Q, K, V, GradOut, Lse, Shift, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
+    Q, K, V, GradOut, Lse, Shift, Rest, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
     program, queries, groups, heads, width, value_width, types, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    EXACT: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
     TYPES: tl.constexpr,
 ):  # fmt: skip
     """Those of a tile's queries, along their keys, and its share of those of the table."""
@@ -163,6 +203,9 @@ def _query_gradients(
     lse = tl.load(Lse + token * heads + head, mask=live, other=0.0)
     lse = tl.where(lse == float("-inf"), 0.0, lse)
     shift = tl.load(Shift + token * heads + head, mask=live, other=0.0)
+    rest = lse * 0.0
+    if EXACT:
+        rest = tl.load(Rest + token * heads + head, mask=live, other=0.0)
     begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, queries, WALK)
     grad_q = tl.zeros((ROWS * HEADS, WIDTH), tl.float32)
     sums = tl.zeros((ROWS * HEADS, TYPES), tl.float32)
@@ -177,7 +220,7 @@ def _query_gradients(
             kind, entry = _entries(Table, Type, place, head, heads, on, TYPED)
         grad_weight = tl.sum(grad[:, None, :] * v, 2)
         grad_dot, _, grad_entry = gradients(
-            dot, entry, on, grad_weight, lse[:, None], shift[:, None], scale, KERNEL, RELATION, "ieee"
+            dot, entry, on, grad_weight, lse[:, None], rest[:, None], shift[:, None], scale, KERNEL, RELATION, "ieee"
         )  # fmt: skip
         if RELATION != NONE:
             same = on[:, :, None] & (kind[:, :, None] == number[None, None, :])
@@ -193,11 +236,11 @@ def _query_gradients(
 
 @triton.jit
 def _key_gradients(
-    Q, K, V, GradOut, Lse, Shift, GradK, GradV, Table, Begin, End, Col, Type, Node, Stride,
+    Q, K, V, GradOut, Lse, Shift, Rest, GradK, GradV, Table, Begin, End, Col, Type, Node, Stride,
     program, keys, groups, heads, width, value_width, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    EXACT: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Those of a tile's keys, along the queries that see them."""
     token, head, live = _pairs(program, keys, heads, ROWS, HEADS)
@@ -214,12 +257,17 @@ def _key_gradients(
         lse = tl.load(Lse + at, mask=on, other=0.0)
         lse = tl.where(lse == float("-inf"), 0.0, lse)
         shift = tl.load(Shift + at, mask=on, other=0.0)
+        rest = lse * 0.0
+        if EXACT:
+            rest = tl.load(Rest + at, mask=on, other=0.0)
         dot = tl.sum(q * k[:, None, :], 2)
         entry = dot
         if RELATION != NONE:
             _, entry = _entries(Table, Type, place, head, heads, on, TYPED)
         grad_weight = tl.sum(grad * v[:, None, :], 2)
-        grad_dot, weight, _ = gradients(dot, entry, on, grad_weight, lse, shift, scale, KERNEL, RELATION, "ieee")
+        grad_dot, weight, _ = gradients(
+            dot, entry, on, grad_weight, lse, rest, shift, scale, KERNEL, RELATION, "ieee"
+        )  # fmt: skip
         grad_k += tl.sum(grad_dot[:, :, None] * q, 1)
         grad_v += tl.sum(weight[:, :, None] * grad, 1)
     _put(GradK, token, head, live, gk_token, width, grad_k, ADD, WIDTH)
@@ -228,27 +276,27 @@ def _key_gradients(
 
 @triton.jit(do_not_specialize=COUNTS)
 def backward_rows(
-    Q, K, V, GradOut, Lse, Shift, GradQ, GradK, GradV, Partial, Table,
+    Q, K, V, GradOut, Lse, Shift, Rest, GradQ, GradK, GradV, Partial, Table,
     Begin, End, Col, Type, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
     programs, queries, keys, groups, heads, width, value_width, types, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    EXACT: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
     TYPES: tl.constexpr, KEY_ROWS: tl.constexpr, KEY_STEP: tl.constexpr,
 ):  # fmt: skip
     """All gradients, added to what is there if ADD: the first ``programs`` have queries, the others keys."""
     program = tl.program_id(0)
     if program < programs:
         _query_gradients(
-            Q, K, V, GradOut, Lse, Shift, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
+            Q, K, V, GradOut, Lse, Shift, Rest, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
             program, queries, groups, heads, width, value_width, types, scale,
             q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
-            KERNEL, RELATION, TYPED, WALK, ADD, ROWS, HEADS, STEP, WIDTH, VALUES, TYPES,
+            KERNEL, RELATION, TYPED, WALK, ADD, EXACT, ROWS, HEADS, STEP, WIDTH, VALUES, TYPES,
         )  # fmt: skip
     else:
         _key_gradients(
-            Q, K, V, GradOut, Lse, Shift, GradK, GradV, Table, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
+            Q, K, V, GradOut, Lse, Shift, Rest, GradK, GradV, Table, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
             program - programs, keys, groups, heads, width, value_width, scale,
             q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
-            KERNEL, RELATION, TYPED, WALK, ADD, KEY_ROWS, HEADS, KEY_STEP, WIDTH, VALUES,
+            KERNEL, RELATION, TYPED, WALK, ADD, EXACT, KEY_ROWS, HEADS, KEY_STEP, WIDTH, VALUES,
         )  # fmt: skip
