@@ -324,11 +324,11 @@ def test_few_rooms_hold_every_batch(name):
     assert len(rooms) <= 6
 
 
-def test_integers_are_kept_in_32_bits_where_they_fit():
-    counts = torch.tensor([2, 1])
-    few, many = torch.arange(6).view(3, 2), torch.tensor([1, 2**40, 3])
-    for given, kept in (({"few": few}, torch.int32), ({"few": few, "many": many}, torch.int64)):
-        segments = Segments.join([Segments(counts, given)] * 2)
+def test_integers_are_kept_in_few_bits_where_they_fit():
+    counts, few = torch.tensor([2, 1]), torch.arange(6).view(3, 2)
+    for most, kept in ((2**15 - 1, torch.int16), (2**15, torch.int32), (2**40, torch.int64)):
+        given = {"few": few, "many": torch.tensor([1, most, -3])}
+        segments = Segments.join([Segments(counts, given), Segments(counts, given)])
         assert segments.columns["torch.int64"].dtype == kept
         taken = segments.take(torch.tensor([2, 1]), 4)
         for name, rows in given.items():

@@ -57,7 +57,8 @@ class Recorder:
     """
 
     late = True
-    """Whether gradients of weights are put off; no more, once a weight is found to have several."""
+    """Whether gradients of weights are put off, which keeps what they are made of a little longer: not where layers are computed again
+    to save memory, and no more, once a weight is found to have several."""
 
     def __init__(
         self, resident: Resident, objective: Objective, options: TrainOptions, fabric: Any, state: State
@@ -66,6 +67,7 @@ class Recorder:
         self.fabric, self.state = fabric, state
         self.model: nn.Module = resident.model
         self.valid = objective.valid.to(fabric.device)
+        self.late = self.late and not resident.model.config.recompute
         self.recordings: dict[tuple[bool, Room], Recording] = {}
         self.pool: Any = None
         self.stream = torch.cuda.Stream()  # one for all: libraries keep a workspace for every stream they have met

@@ -38,7 +38,7 @@ class Taken:
 class Segments:
     """Rows of some kind, graph after graph, with one row of zeros at the end for padding.
 
-    Integers of one type stand together in one matrix, so that they are picked at once; in 32 bits, where they fit.
+    Integers of one type stand together in one matrix, so that they are picked at once; in 16 or 32 bits, where they fit.
 
     Args:
         counts: (G,) rows of each graph.
@@ -105,11 +105,14 @@ class Segments:
 
 
 def _narrow(rows: Tensor) -> Tensor:
-    """In 32 bits, if all numbers fit."""
+    """In 16 or 32 bits, if all numbers fit."""
     if rows.dtype != torch.int64 or rows.numel() == 0:
         return rows
     least, most = (int(end) for end in torch.aminmax(rows))
-    return rows.to(torch.int32) if least >= -(2**31) and most < 2**31 else rows
+    for kind in (torch.int16, torch.int32):
+        if torch.iinfo(kind).min <= least and most <= torch.iinfo(kind).max:
+            return rows.to(kind)
+    return rows
 
 
 def _padded(rows: Tensor, axis: int) -> Tensor:
