@@ -116,11 +116,19 @@ def test_weights_may_be_strided():
     torch.testing.assert_close(linear(x, layer), F.linear(x, layer.weight, layer.bias))
 
 
-def test_what_has_two_precisions_is_left_to_torch():
-    (layer,) = layers((4, 3))
-    assert not dense_cpu.fits(torch.randn(2, 4), layer.weight)
-    with pytest.raises(RuntimeError, match="dtype"):
-        linear(torch.randn(2, 4), layer)
+@pytest.mark.parametrize(
+    "x, words", [(torch.randn(2, 4), "dtype"), (torch.randn(2, 5).double(), "shapes")], ids=["precision", "width"]
+)
+def test_what_does_not_fit_is_left_to_torch(x, words):
+    first, last = layers((4, 3), (3, 4))
+    assert not dense_cpu.fits(x, first.weight)
+    for call in (
+        lambda: linear(x, first),
+        lambda: linear_parts(x, 3, first),
+        lambda: feed_forward(x, first, nn.ReLU(), nn.Dropout(0.0), last),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            call()
 
 
 @needs_compiler

@@ -17,9 +17,11 @@ from tuplet.native import Library, load
 
 
 def fits(x: Tensor, *others: Tensor) -> bool:
-    """Whether there are compiled functions for ``x`` and others: on a CPU, in one precision, and not while a compiler looks on."""
+    """Whether there are compiled functions for ``x`` (T, d) and others (.., d): on a CPU, in one precision, and not while a compiler looks
+    on. Compiled functions believe what they are told of sizes: what does not fit is for torch to refuse."""
     plain = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-    alike = all(other.dtype == x.dtype and other.device == x.device for other in others)
+    given = x.dtype, x.device, x.shape[-1]
+    alike = x.dim() == 2 and all((other.dtype, other.device, other.shape[-1]) == given for other in others)
     return not plain and alike and load(x) is not None
 
 

@@ -26,6 +26,7 @@ def post_norm(
     follow: bool,
 ) -> Tensor:
     """(T, d) BN(y + FFN(y)) of y = BN(x + Wo message) in training mode; ``follow``: running statistics do."""
+    assert message.shape == x.shape
     (first, last), (one, two) = norms, maps
     weights = output.weight, first.weight, first.bias, one.weight, one.bias, two.weight, last.weight, last.bias
     z: Tensor = _PostNorm.apply(x, message, *weights, output.bias, two.bias, norms, gelu, follow)
