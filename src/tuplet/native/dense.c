@@ -9,7 +9,7 @@ int linear_parts(
     real *turned = malloc((count * size * width + 1) * sizeof(real));
     if (!turned) return 1;
     for (int64_t i = 0; i < count; i++) turn(size, width, weights[i], turned + i * size * width);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(team(threads, rows))
     FOR_PORTIONS
     for (int64_t i = 0; i < count; i++) {
         const int64_t from = LARGER(first, starts[i]), some = SMALLER(first + PORTION, ends[i]) - from;
@@ -30,7 +30,7 @@ int linear_parts_backward(
     const int64_t numbers = count * size * (width + 1);
     real *shares = calloc(chunks_of(rows) * numbers + 1, sizeof(real));
     if (!shares) return 1;
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(team(threads, rows))
     {
         FOR_CHUNKS
         FOR_OWN {
@@ -59,7 +59,7 @@ int feed(
     real *turned = malloc(((width + outputs) * inner + threads * PORTION * inner) * sizeof(real));
     if (!turned) return 1;
     turn_both(width, inner, outputs, w1, w2, turned);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(team(threads, rows))
     {
         real *after = turned + (width + outputs) * inner + omp_get_thread_num() * PORTION * inner;
         FOR_PORTIONS {
@@ -83,7 +83,7 @@ int feed_backward(
     const int64_t last = inner * (width + 1 + outputs), numbers = last + outputs, own = 2 * PORTION * inner;
     real *shares = calloc(chunks_of(rows) * numbers + threads * own, sizeof(real));
     if (!shares) return 1;
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(team(threads, rows))
     {
         real *room = shares + chunks_of(rows) * numbers + omp_get_thread_num() * own;
         FOR_CHUNKS {

@@ -106,7 +106,7 @@ int post_norm(
     real *turned_feed = turned + width * width, *rooms = turned + weights, *shares = rooms + threads * own;
     turn(width, width, output, turned);
     turn_both(width, inner, width, w1, w2, turned_feed);
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(team(threads, rows))
     {
         real *y = rooms + omp_get_thread_num() * own;
         FOR_PORTIONS {
@@ -146,7 +146,7 @@ int post_norm_backward(
     if (!shares) return 1;
     real *rooms = shares + chunks_of(rows) * weights, *numbers = rooms + threads * own, *compared = numbers + 3 * width;
     const real *mean_s = found, *mean_t = found + 2 * width;
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(team(threads, rows))
     {
         real *y = rooms + omp_get_thread_num() * own, *above = y + PORTION * width, *room = above + PORTION * width;
         FOR_PORTIONS {
