@@ -111,7 +111,7 @@ def backward(
     whole = not add and rule.normalised and isinstance(structure, FusedLines) and max(structure.longest) <= TILE
     heads, types = q.shape[1], table.shape[0]
     fused_table = table.float().contiguous()
-    rest, exact = lse, not add and rule.normalised and precision(q) == "ieee"
+    rest, exact = lse, not add and rule.normalised and q.dtype == torch.float32 and precision(q) == "ieee"
     if exact and isinstance(structure, FusedRows):
         shift, rest = _exact_shifts(grad_out, grad_lse, q, k, v, fused_table, lse, structure, rule)
     elif shift is None:
