@@ -1,5 +1,5 @@
-"""What a CPU does between matrix products, compiled: attention over rows of pairs, and norms, residuals and activations of tokens."""
+"""What a CPU does in a layer, compiled: attention over rows of pairs, linear maps, feed-forwards, and what follows on attention."""
 
-from tuplet.native.library import Library, load, set_aside, wanted
+from tuplet.native.library import Library, load, set_aside
 
-__all__ = ["Library", "load", "set_aside", "wanted"]
+__all__ = ["Library", "load", "set_aside"]

@@ -45,11 +45,6 @@ def set_aside() -> Iterator[None]:
         _Wanted.now = True
 
 
-def wanted() -> bool:
-    """Whether ways of a CPU's own may serve."""
-    return _Wanted.now
-
-
 class Library:
     """The compiled functions for one type of numbers."""
 
@@ -64,7 +59,7 @@ class Library:
 
 def load(x: Tensor) -> Library | None:
     """The functions for such tensors, if there are any."""
-    return _load(REALS[x.dtype]) if x.is_cpu and x.dtype in REALS and wanted() else None
+    return _load(REALS[x.dtype]) if x.is_cpu and x.dtype in REALS and _Wanted.now else None
 
 
 @cache
