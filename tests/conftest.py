@@ -25,3 +25,11 @@ hypothesis.settings.load_profile("tuplet")
 @pytest.fixture(autouse=True)
 def _same_weights_every_run():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _memory_for_the_others():
+    """On a GPU several processes share the memory (tests/on_gpu.py): none keeps what its last test had."""
+    yield
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
