@@ -14,7 +14,8 @@ def test_one_after_the_other():
 def test_what_may_be_late_is_done_at_once():
     x = torch.ones(3)
     with collected() as late:
-        assert later(lambda: 2 * x, x).tolist() == [2, 2, 2]
+        (found,) = later(lambda: 2 * x, read=[x])
+        assert found.tolist() == [2, 2, 2]
     assert not late.results
     assert late.branch is None
 

@@ -42,20 +42,26 @@ def beside(*tasks: Callable[[], Found]) -> list[Found]:
 
 
 class Late:
-    """Work that nothing waits for but the end of a step, put off until ``later``.
+    """Work that nothing waits for but the end of a step, put off until ``later``: one branch.
 
     Args:
         results: what it returns.
-        kept: what the last of it from each stream reads, which is that stream's memory.
+        main: the stream that all other work begins and ends on.
         branch: the stream that it runs on, once there is any.
+        done: when all is done that was put off until ``main`` did so last.
+        read: what that reads; memory that must not be taken before.
+        read_since: what is read by what other streams have put off since.
     """
 
     now: Late | None = None
 
     def __init__(self) -> None:
         self.results: list[Tensor] = []
-        self.kept: dict[int, tuple[Any, ...]] = {}
+        self.main = torch.cuda.current_stream() if torch.cuda.is_available() else None
         self.branch: torch.cuda.Stream | None = None
+        self.done: torch.cuda.Event | None = None
+        self.read: list[Any] = []
+        self.read_since: list[Any] = []
 
     def untouched(self, tensors: Sequence[Tensor | None]) -> bool:
         """Whether all results are among these tensors, or their parts are: nobody has looked at one, to add it to another say."""
@@ -73,29 +79,31 @@ def collected() -> Iterator[Late]:
         Late.now = None
         if late.branch is not None:
             torch.cuda.current_stream().wait_stream(late.branch)
-        late.kept.clear()
+        late.read, late.read_since = [], []
 
 
-def later(task: Callable[[], Tensor], *read: Any) -> Tensor:
-    """What the task returns. While a CUDA graph is recorded in ``collected``, it is a branch that runs beside all that follows; nobody may
-    look at its result before the end of that. ``read`` are the tensors that it reads.
+def later(*tasks: Callable[[], Tensor], read: Sequence[Any]) -> list[Tensor]:
+    """What the tasks return. While a CUDA graph is recorded in ``collected``, they are part of a branch that runs beside all that follows;
+    nobody may look at the results before the end of that. ``read`` are the tensors that they read.
 
-    One such branch at a time. A stream that puts work off again waits for what it put off before, so that the memory of what that reads
-    is not taken too soon.
+    The main stream waits for what was put off up to the last time that it did so itself; what that read is then let go. Other streams
+    wait for the main one whenever they begin.
     """
     late = Late.now
     if late is None or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
-        return task()
-    main = torch.cuda.current_stream()
+        return [task() for task in tasks]
+    here = torch.cuda.current_stream()
     if late.branch is None:
-        late.branch = _branch(-1, main.device_index)
-    else:
-        main.wait_stream(late.branch)
-    late.branch.wait_stream(main)
+        late.branch = _branch(-1, here.device_index)
+    if here == late.main and late.done is not None:
+        here.wait_event(late.done)
+    late.branch.wait_stream(here)
     with torch.cuda.stream(late.branch):
-        found = task()
-    late.kept[main.cuda_stream] = read
-    late.results.append(found)
+        found = [task() for task in tasks]
+    late.read_since.append(read)
+    if here == late.main:
+        late.read, late.read_since, late.done = late.read_since, [], late.branch.record_event()
+    late.results += found
     return found
 
 

@@ -20,7 +20,8 @@ from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
 from tuplet.kernels.norm import WARPS, momentum_of, normalise, room_for, sizes_of
 from tuplet.kernels.normed import PARTS, Normed, origins, values
-from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS, power, precision
+from tuplet.kernels.project import weights_gradient
+from tuplet.kernels.sizes import AT_ONCE, GRADIENT_PROGRAMS, GRADIENT_ROWS, power, precision
 
 ROWS, FEED_WARPS, GRADIENT_WARPS = 32, 4, 8
 PROGRAMS = 256
@@ -94,7 +95,8 @@ def _affine(one: PostNorm) -> tuple[Tensor, Tensor]:
 
 KEPT = 4
 """Tensors that the operator returns for each stream: z, s, t, and what the norms found."""
-PARAMETERS = 10
+PARAMETERS, GRADIENTS = 10, 5
+"""Tensors of each stream that it takes, and that its way back returns."""
 
 
 @torch.library.custom_op("tuplet::post_norm", mutates_args=())
@@ -121,7 +123,7 @@ def _gradients(
     grads: Sequence[Tensor], messages: Sequence[Tensor], kept: Sequence[Tensor], parameters: Sequence[Tensor],
     lives: Sequence[Tensor], gelu: bool,
 ) -> list[Tensor]:  # fmt: skip
-    """For each stream those of x and of the message; flat of W1, W2, b1 and Wo; and (2, 3, width) of weights and biases of
+    """For each stream those of x and of the message; flat of W1, W2 and b1, and of Wo; and (2, 3, width) of weights and biases of
     the norms, and of the biases before them. ``kept`` are t, what the norms found, and s or what makes x again."""
     count = len(grads)
     each = dealt(kept, [len(kept) // count] * count), dealt(parameters, [PARAMETERS] * count)
@@ -135,9 +137,10 @@ def _(grads: Sequence[Tensor], messages: Sequence[Tensor], kept: Any, parameters
     found = []
     for grad, message, own in zip(grads, messages, dealt(parameters, [PARAMETERS] * len(grads)), strict=True):
         output, w1, b1, w2 = own[0], *own[3:6]
-        flat = w1.new_empty(w1.numel() + w2.numel() + len(b1) + output.numel(), dtype=torch.float32)
+        flat = w1.new_empty(w1.numel() + w2.numel() + len(b1), dtype=torch.float32)
+        flat_output = w1.new_empty(output.numel() + len(output), dtype=torch.float32)
         norms = w1.new_empty(2, 3, grad.shape[1], dtype=torch.float32)
-        found += [torch.empty_like(grad), torch.empty_like(message), flat, norms]
+        found += [torch.empty_like(grad), torch.empty_like(message), flat, flat_output, norms]
     return found
 
 
@@ -160,13 +163,16 @@ def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
     given = [torch.zeros_like(t) if grad is None else grad for grad, t in zip(grads[::KEPT], ts, strict=True)]
     found = _gradients(given, messages, kept, parameters, lives, ctx.gelu)
     of_parameters: list[Tensor] = []
-    for flat, norms, own in zip(found[2::KEPT], found[3::KEPT], dealt(parameters, [PARAMETERS] * count), strict=True):
+    for (_, _, flat, flat_output, norms), own in zip(
+        dealt(found, [GRADIENTS] * count), dealt(parameters, [PARAMETERS] * count), strict=True
+    ):
         output, _, _, w1, b1, w2, *_ = own
-        g1, g2, c1, grad_output = flat.split([w1.numel(), w2.numel(), len(b1), output.numel()])
+        g1, g2, c1 = flat.split([w1.numel(), w2.numel(), len(b1)])
+        grad_output = flat_output[: output.numel()]
         (weight_s, bias_s, output_bias), (weight_t, bias_t, b2) = norms
         of_parameters += [grad_output.view_as(output), weight_s, bias_s, g1.view_as(w1), c1, g2.view_as(w2)]
         of_parameters += [weight_t, bias_t, output_bias, b2]
-    return found[::KEPT], [None] * ctx.known, found[1::KEPT], of_parameters, [None] * count, None, None
+    return found[::GRADIENTS], [None] * ctx.known, found[1::GRADIENTS], of_parameters, [None] * count, None, None
 
 
 _post_norm.register_autograd(_backward, setup_context=_setup)
@@ -216,19 +222,21 @@ def _backward_one(
     # what is not needed any more is written over: the gradient of y by that of x, and s, unless it is kept, by that of the message
     grad_y = torch.empty_like(s)
     grad_message = s if origin and message.dtype == s.dtype else torch.empty_like(message)
-    share = s.new_empty(programs, 2 * w1.numel() + hidden + output.numel(), dtype=torch.float32)
+    share = s.new_empty(programs, 2 * w1.numel() + hidden, dtype=torch.float32)
     new, low = room_for(s, programs), _low(message)
     post_norm_kernels.feed_gradient[(programs,)](
         grad, t, mean_t, scale_t, weight_t, *shares, s, mean_s, scale_s, weight_s, bias_s, live, w1, b1, w2, grad_y, share,
         *new, norms, rows, width, hidden, parts, programs, **masked, **low, GELU=gelu, **_sizes(w1, GRADIENT_ROWS),
         PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
     )  # fmt: skip
+    parts, programs = programs, min(AT_ONCE, -(-rows // ROWS))
     post_norm_kernels.message_gradient[(programs,)](
-        grad_y, s, message, output, live, mean_s, scale_s, weight_s, *new, grad_y, grad_message, share, *norms[0, :2], rows,
-        width, hidden, programs, **masked, **low, ROWS=GRADIENT_ROWS, WIDTH=power(width, 16), PARTS=power(programs, 1),
-        num_warps=GRADIENT_WARPS,
+        grad_y, s, output, live, mean_s, scale_s, weight_s, *new, grad_y, grad_message, *norms[0, :2], rows,
+        width, parts, programs, **masked, **low, ROWS=ROWS, WIDTH=power(width, 16), PARTS=power(parts, 1),
+        num_warps=FEED_WARPS,
     )  # fmt: skip
-    return grad_y, grad_message, later(partial(add_shares, share), share), norms
+    of_output = partial(weights_gradient, grad_y, message, [], 1, [rows], torch.float32)
+    return grad_y, grad_message, *later(partial(add_shares, share), of_output, read=[share, grad_y, message]), norms
 
 
 def _restore(s: Tensor, message: Tensor, output: Tensor, origin: Sequence[Tensor]) -> None:

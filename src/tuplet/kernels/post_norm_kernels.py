@@ -160,7 +160,7 @@ def feed_gradient(
         new_total += grad
         new_product += grad * unit
     size = width * hidden
-    own = Share + program * (2 * size + hidden + width * width)
+    own = Share + program * (2 * size + hidden)
     one, two = (inner < hidden), (column < width)
     tl.store(own + inner[:, None] * width + column[None, :], grad_w1, mask=one[:, None] & two[None, :])
     tl.store(own + size + column[:, None] * hidden + inner[None, :], grad_w2, mask=two[:, None] & one[None, :])
@@ -171,22 +171,21 @@ def feed_gradient(
 
 @triton.jit(do_not_specialize=COUNTS)
 def message_gradient(
-    G, S, M, Wo, Live, Mean, Scale, Weight, Counts, Sums, Products, GradX, GradM, Share, GradWeight, GradBias,
-    rows, width, hidden, programs,
+    G, S, Wo, Live, Mean, Scale, Weight, Counts, Sums, Products, GradX, GradM, GradWeight, GradBias,
+    rows, width, parts, programs,
     MASKED: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient of y = BN(s) those of s, which is that of x, and of m; this program's share of that of Wo."""
+    """From the gradient of y = BN(s) those of s, which is that of x, and of m."""
     program = tl.program_id(0)
     column = tl.arange(0, WIDTH)
-    count, total, product = gradient_sums(Counts, Sums, Products, column, width, programs, PARTS)
+    count, total, product = gradient_sums(Counts, Sums, Products, column, width, parts, PARTS)
     if program == 0:
         store_vector(GradWeight, column, width, product)
         store_vector(GradBias, column, width, total)
     mean, scale = load_vector(Mean, column, width), load_vector(Scale, column, width)
     slope = load_vector(Weight, column, width) * scale
     wo, by_wo = halved(load_tile(Wo, column, column, width, width).to(LOW), PRECISION)
-    grad_wo = tl.zeros((WIDTH, WIDTH), tl.float32)
     for first in range(program * ROWS, rows, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         # all is read before anything is written: GradX may be G, and GradM S
@@ -195,12 +194,7 @@ def message_gradient(
         grad = tl.where(rows_alive(Live, row, rows, MASKED)[:, None], grad * slope[None, :], 0.0)
         store_tile(GradX, row, column, rows, width, grad)
         grad, by = halved(grad.to(LOW), PRECISION)
-        m, by_m = halved(load_tile(M, row, column, rows, width).to(LOW), PRECISION)
-        grad_wo += tl.dot(tl.trans(grad), m, input_precision=PRECISION) * (by * by_m)
         store_tile(GradM, row, column, rows, width, tl.dot(grad, wo, input_precision=PRECISION) * (by * by_wo))
-    own = Share + program * (2 * width * hidden + hidden + width * width) + 2 * width * hidden + hidden
-    on = column < width
-    tl.store(own + column[:, None] * width + column[None, :], grad_wo, mask=on[:, None] & on[None, :])
 
 
 @triton.jit

@@ -143,19 +143,36 @@ def _forward(
 
 def _backward_one(
     grad: Tensor, x: Tensor, norm: Sequence[Tensor], weights: Sequence[Tensor], kinds: Sequence[int]
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
+    """That of the tokens, and flat those of all matrices and biases."""
     grad, width, dtype = grad.contiguous(), x.shape[1], weights[0].dtype
-    weights = _squares(weights, width)
-    maps, tiles = len(weights) - len(kinds) + 1, [-(-rows // GRADIENT_ROWS) for rows in kinds]
-    programs = [min(tile, max(1, GRADIENT_PROGRAMS * tile // max(1, sum(tiles)))) for tile in tiles]
-    grad_x = torch.empty_like(x)
-    share = x.new_empty(sum(programs), len(weights) * (width + 1) * width, dtype=torch.float32)
+    weights, grad_x = _squares(weights, width), torch.empty_like(x)
+    maps, programs = len(weights) - len(kinds) + 1, [-(-rows // ROWS) for rows in kinds]
     if len(x):
         project_kernels.project_gradient[(sum(programs),)](
-            grad, x, *(norm or [x] * 3), *_matrices(weights, maps), grad_x, share, *_three(kinds), *_three(programs), width,
-            **_choices(x, grad.dtype, maps, kinds, GRADIENT_ROWS), NORMED=bool(norm), num_warps=GRADIENT_WARPS,
+            grad, *_matrices(weights, maps), grad_x, *_three(kinds), *_three(programs)[:2], width,
+            **_choices(x, grad.dtype, maps, kinds, ROWS), num_warps=WARPS,
         )  # fmt: skip
-    return grad_x, later(partial(add_shares, share, dtype), share)
+
+    of_weights = partial(weights_gradient, grad, x, norm, maps, kinds, dtype)
+    return grad_x, *later(of_weights, read=[grad, x, *norm])
+
+
+def weights_gradient(
+    grad: Tensor, x: Tensor, norm: Sequence[Tensor], maps: int, kinds: Sequence[int], dtype: torch.dtype
+) -> Tensor:
+    """Flat of all matrices and then of all biases, from the gradients (T, maps · width) of their results; ``norm`` are three
+    tensors, if ``x`` is what a norm makes the tokens of."""
+    width, tiles = x.shape[1], [-(-rows // GRADIENT_ROWS) for rows in kinds]
+    programs = [min(tile, max(1, GRADIENT_PROGRAMS * tile // max(1, sum(tiles)))) for tile in tiles]
+    share = x.new_empty(sum(programs), (maps + len(kinds) - 1) * (width + 1) * width, dtype=torch.float32)
+    low = x.dtype if grad.dtype == torch.float32 else grad.dtype
+    if len(x):
+        project_kernels.project_weights_gradient[(sum(programs),)](
+            grad, x, *(norm or [x] * 3), share, *_three(kinds), *_three(programs), width,
+            **_choices(x, low, maps, kinds, GRADIENT_ROWS), NORMED=bool(norm), num_warps=GRADIENT_WARPS,
+        )  # fmt: skip
+    return add_shares(share, dtype)
 
 
 def _squares(tensors: Sequence[Tensor], width: int) -> list[Tensor]:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from tuplet.kernels.halves import halved
-from tuplet.kernels.norm_kernels import load_tile, normed_tile
+from tuplet.kernels.norm_kernels import load_tile, normed_tile, store_tile
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -71,15 +71,54 @@ def project(
 
 
 @triton.jit
-def _map_gradient(
-    g, x, by_x, w, by_w, grad_x, grad_w, grad_b, LOW: tl.constexpr, PRECISION: tl.constexpr
+def _gradients(G, row, end, column, width, MAPS: tl.constexpr):
+    """Tiles of the gradients of the results: of the first two maps, and of the last one."""
+    on = (row < end)[:, None] & (column < width)[None, :]
+    at = G + row[:, None] * (MAPS * width) + column[None, :]
+    own = tl.load(at + (MAPS - 1) * width, mask=on, other=0.0).to(tl.float32)
+    g0, g1 = own, own
+    if MAPS > 1:
+        g0 = tl.load(at, mask=on, other=0.0).to(tl.float32)
+    if MAPS > 2:
+        g1 = tl.load(at + width, mask=on, other=0.0).to(tl.float32)
+    return g0, g1, own
+
+
+@triton.jit
+def _product(g, w, LOW: tl.constexpr, PRECISION: tl.constexpr):
+    g, by = halved(g.to(LOW), PRECISION)
+    w, by_w = halved(w.to(LOW), PRECISION)
+    return tl.dot(g, w, input_precision=PRECISION) * (by * by_w)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def project_gradient(
+    G, W0, W1, V0, V1, V2, GradX, rows0, rows1, rows2, programs0, programs1, width,
+    MAPS: tl.constexpr, KINDS: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The sums so far, with what one map adds."""
+    """The gradient of X."""
+    kind, begin, end, number = kind_of(tl.program_id(0), rows0, rows1, rows2, programs0, programs1)
+    column = tl.arange(0, WIDTH)
+    row = (begin + number * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    # everything is asked for before anything is worked on
+    w0, w1 = load_tile(W0, column, column, width, width), load_tile(W1, column, column, width, width)
+    own = _own_tile(V0, V1, V2, kind, column, column, width, width, KINDS)
+    g0, g1, g = _gradients(G, row, end, column, width, MAPS)
+    grad_x = _product(g, own, LOW, PRECISION)
+    if MAPS > 1:
+        grad_x += _product(g0, w0, LOW, PRECISION)
+    if MAPS > 2:
+        grad_x += _product(g1, w1, LOW, PRECISION)
+    store_tile(GradX, row, column, end, width, grad_x)
+
+
+@triton.jit
+def _add_map(g, x, by_x, grad_w, grad_b, LOW: tl.constexpr, PRECISION: tl.constexpr):
+    """The sums so far, with what some tokens add for one map."""
     grad_b += g
     g, by = halved(g.to(LOW), PRECISION)
-    grad_w += tl.dot(tl.trans(g), x, input_precision=PRECISION) * (by * by_x)
-    grad_x += tl.dot(g, w, input_precision=PRECISION) * (by * by_w)
-    return grad_x, grad_w, grad_b
+    return grad_w + tl.dot(tl.trans(g), x, input_precision=PRECISION) * (by * by_x), grad_b
 
 
 @triton.jit
@@ -92,45 +131,33 @@ def _put_share(Share, place, count, column, width, grad_w, grad_b):
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def project_gradient(
-    G, X, Found, Weight, Bias, W0, W1, V0, V1, V2, GradX, Share, rows0, rows1, rows2, programs0, programs1, programs2, width,
+def project_weights_gradient(
+    G, X, Found, Weight, Bias, Share, rows0, rows1, rows2, programs0, programs1, programs2, width,
     MAPS: tl.constexpr, KINDS: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr, NORMED: tl.constexpr,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of X, or if NORMED of what a norm makes of it, and a program's share of those of the matrices and of their
-    biases."""
+    """A program's share of the gradients of the matrices and of their biases; if NORMED, X is what a norm makes the tokens of."""
     program = tl.program_id(0)
     kind, begin, end, number = kind_of(program, rows0, rows1, rows2, programs0, programs1)
     programs = tl.where(kind == 0, programs0, tl.where(kind == 1, programs1, programs2))
     column = tl.arange(0, WIDTH)
     nothing, none = tl.zeros((WIDTH, WIDTH), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
-    w0, by0 = halved(load_tile(W0, column, column, width, width).to(LOW), PRECISION)
-    w1, by1 = halved(load_tile(W1, column, column, width, width).to(LOW), PRECISION)
-    own, by_own = halved(_own_tile(V0, V1, V2, kind, column, column, width, width, KINDS).to(LOW), PRECISION)
     grad_w0, grad_w1, grad_own = nothing, nothing, nothing
     grad_b0, grad_b1, grad_c = none, none, none
     for first in range(begin + number * ROWS, end, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
-        on = (row < end)[:, None] & (column < width)[None, :]
-        at = row[:, None] * (MAPS * width) + column[None, :]
         # everything is asked for before anything is worked on
         if NORMED:  # noqa: SIM108 - the kernel is compiled for one of them
             x = normed_tile(X, row, column, end, width, Found, Weight, Bias)
         else:
             x = load_tile(X, row, column, end, width)
-        g = tl.load(G + at + (MAPS - 1) * width, mask=on, other=0.0).to(tl.float32)
-        g0, g1 = g, g
-        if MAPS > 1:
-            g0 = tl.load(G + at, mask=on, other=0.0).to(tl.float32)
-        if MAPS > 2:
-            g1 = tl.load(G + at + width, mask=on, other=0.0).to(tl.float32)
+        g0, g1, g = _gradients(G, row, end, column, width, MAPS)
         x, by = halved(x.to(LOW), PRECISION)
-        grad_x, grad_own, grad_c = _map_gradient(g, x, by, own, by_own, none, grad_own, grad_c, LOW, PRECISION)
+        grad_own, grad_c = _add_map(g, x, by, grad_own, grad_c, LOW, PRECISION)
         if MAPS > 1:
-            grad_x, grad_w0, grad_b0 = _map_gradient(g0, x, by, w0, by0, grad_x, grad_w0, grad_b0, LOW, PRECISION)
+            grad_w0, grad_b0 = _add_map(g0, x, by, grad_w0, grad_b0, LOW, PRECISION)
         if MAPS > 2:
-            grad_x, grad_w1, grad_b1 = _map_gradient(g1, x, by, w1, by1, grad_x, grad_w1, grad_b1, LOW, PRECISION)
-        tl.store(GradX + row[:, None] * width + column[None, :], grad_x.to(GradX.dtype.element_ty), mask=on)
+            grad_w1, grad_b1 = _add_map(g1, x, by, grad_w1, grad_b1, LOW, PRECISION)
     count = MAPS + KINDS - 1
     at = Share + program * count * (width + 1) * width
     if MAPS > 1:

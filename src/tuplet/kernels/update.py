@@ -139,7 +139,7 @@ def _gradient(
 
     lists = zip(dealt(numbers, [LIST] * len(special)), special, grad_tables.split(width, 1), strict=True)
     sums: list[Callable[[], Any]] = [partial(add_taken, grad_h, *own, *rest) for own, *rest in lists]
-    flat = later(of_weights, grad_t, grad_h, hidden, x, other)
+    (flat,) = later(of_weights, read=[grad_t, grad_h, hidden, x, other])
     beside(*sums)
     return grad_x, grad_other, grad_tables, flat, norm
 
