@@ -30,6 +30,8 @@ PATHS = [
     "tests/training/test_resident.py",
     "tests/attention/test_fused.py",  # the most by far: what time does not reach is here
 ]
+LAST = 60
+"""Seconds that a test which began in time may take after it; then its process is ended."""
 OUTCOMES = ("passed", "failed", "skipped", "not reached")
 
 
@@ -78,7 +80,10 @@ def main() -> int:
         folder, until = Path(name), started + 60 * options.minutes
         running = [begin(i, options.processes, until, folder, options.paths) for i in range(options.processes)]
         for number, process in enumerate(running):
-            process.wait()
+            try:
+                process.wait(None if options.minutes == float("inf") else max(0.0, until + LAST - time.time()))
+            except subprocess.TimeoutExpired:
+                process.kill()
             report, listed = folder / f"{number}.xml", folder / f"{number}.list"
             if not (report.exists() and listed.exists()):
                 broken.append((folder / f"{number}.txt").read_text()[-2000:])

@@ -27,10 +27,11 @@ TRIED = CASES if GPU else SMALL
 
 @pytest.fixture(scope="session")
 def _compiled(request):
-    """Compiling takes a second a kernel and one core: on a GPU all cores do it first, for the cases that will be run."""
+    """Compiling takes a second a kernel and one core: on a GPU all cores do it first, for the cases that will be run; unless
+    tests are spread over processes as they are (tests/on_gpu.py)."""
     specs = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
     cases = [spec.params["case"] for spec in specs if isinstance(spec.params.get("case"), Case)]
-    if GPU and len(cases) > 16:
+    if GPU and len(cases) > 16 and "SHARE" not in os.environ:
         workers = min(os.cpu_count() or 1, 16)
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
             list(pool.map(compile_kernels, cases, chunksize=4))

@@ -325,12 +325,12 @@ def test_few_rooms_hold_every_batch(name):
 
 
 def test_integers_are_kept_in_few_bits_where_they_fit():
-    counts, few = torch.tensor([2, 1]), torch.arange(6).view(3, 2)
+    counts, few = torch.tensor([2, 1], device=DEVICE), torch.arange(6, device=DEVICE).view(3, 2)
     for most, kept in ((2**15 - 1, torch.int16), (2**15, torch.int32), (2**40, torch.int64)):
-        given = {"few": few, "many": torch.tensor([1, most, -3])}
+        given = {"few": few, "many": torch.tensor([1, most, -3], device=DEVICE)}
         segments = Segments.join([Segments(counts, given), Segments(counts, given)])
         assert segments.columns["torch.int64"].dtype == kept
-        taken = segments.take(torch.tensor([2, 1]), 4)
+        taken = segments.take(torch.tensor([2, 1], device=DEVICE), 4)
         for name, rows in given.items():
             assert taken.columns[name].dtype == torch.int64
             assert taken.columns[name].tolist() == [*rows.tolist(), (rows[0] * 0).tolist()]

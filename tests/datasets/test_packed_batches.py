@@ -1,0 +1,69 @@
+"""Batches of packed graphs: what ``read`` makes of them is what it makes of a list of the same graphs."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from tuplet.datasets.packed import PackedGraphs, WithFields, batch_of
+from tuplet.graphs import read
+from tuplet.models import build
+from tuplet.topology import CliqueComplex
+
+
+def graph(n, joined, seed):
+    generator = torch.Generator().manual_seed(seed)
+    pairs = torch.combinations(torch.arange(n))[:joined]
+    ends = torch.cat([pairs, pairs.flip(1)]).t().contiguous()
+    edge_attr = torch.randint(4, (joined,), generator=generator).repeat(2)
+    asked = torch.zeros(2, seed % 3, dtype=torch.long)
+    x = torch.randn(n, 3, generator=generator)
+    return Data(edge_index=ends, num_nodes=n, x=x, edge_attr=edge_attr, edge_label_index=asked, y=torch.rand(1, 1))
+
+
+GRAPHS = [graph(4, 5, 0), graph(1, 0, 1), graph(6, 0, 2), graph(3, 3, 3), graph(5, 4, 4)]
+
+
+def same(one, other):
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+def assert_read_alike(packed, members):
+    batch = batch_of(packed, members)
+    assert isinstance(batch, Data)
+    found, expected = read(batch), read([packed[member] for member in members])
+    for field in fields(expected):
+        assert same(getattr(found, field.name), getattr(expected, field.name)), field.name
+
+
+@pytest.mark.parametrize("members", [[0, 1, 2, 3, 4], [3, 0, 3], [1], [2, 1]])
+def test_a_batch_is_read_as_its_graphs_are(members):
+    assert_read_alike(PackedGraphs.from_graphs(GRAPHS), members)
+    assert_read_alike(PackedGraphs.from_graphs(GRAPHS).stored_as(torch.int8), members)
+
+
+def test_added_statistics_come_along():
+    added = PackedGraphs.from_graphs([Data(num_nodes=g.num_nodes, pe_rwse=torch.rand(g.num_nodes, 4)) for g in GRAPHS])
+    assert_read_alike(WithFields(PackedGraphs.from_graphs(GRAPHS), added), [4, 1, 0])
+
+
+def test_simplices_come_along():
+    packed = PackedGraphs.from_graphs([CliqueComplex(2)(data) for data in GRAPHS])
+    assert_read_alike(packed, [3, 2, 0])
+    model = build("AS0:1^SN", dim=8, heads=2, depth=1, node_dim=3, edge_types=4).eval()
+    torch.testing.assert_close(model(batch_of(packed, [3, 2, 0])), model([packed[place] for place in (3, 2, 0)]))
+
+
+def test_what_is_not_packed_or_is_to_be_changed_comes_as_a_list():
+    packed = PackedGraphs.from_graphs(GRAPHS)
+    assert len(batch_of(GRAPHS, [2, 0])) == 2
+    assert batch_of(GRAPHS, [2, 0])[0] is GRAPHS[2]
+    changed = batch_of(WithFields(packed, transform=lambda data: data.update({"seen": 1})), [4, 2, 1])
+    assert [data.seen for data in changed] == [1, 1, 1]
