@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tuplet.errors import InputError
+from tuplet.graphs.door import is_read, joined
 
 Transform = Callable[[Data], Data]
 
@@ -65,6 +66,10 @@ class Field:
         ptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         shift = torch.repeat_interleave(self.ptr[positions] - ptr[:-1], lengths)
         return replace(self, values=self.values[torch.arange(int(ptr[-1])) + shift], ptr=ptr)
+
+    def counts(self, graphs: int) -> Tensor:
+        """(G,) rows of each graph."""
+        return torch.ones(graphs, dtype=torch.int64) if self.ptr is None else self.ptr.diff()
 
     @staticmethod
     def join(fields: Sequence[Field]) -> Field:
@@ -128,6 +133,16 @@ class PackedGraphs(Sequence[Data]):
         return PackedGraphs(
             self.num_nodes[positions], {name: field.take(positions) for name, field in self.fields.items()}
         )
+
+    def rows_of(self, positions: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """What ``read`` looks at of some graphs: rows in the order given, as a graph alone would have them, and how many each has."""
+        found = {}
+        for name, field in self.fields.items():
+            if is_read(name) and not field.number:
+                taken = field.take(positions)
+                rows = (taken.values.t() if field.columns else taken.values).to(field.dtype)
+                found[name] = rows, taken.counts(len(positions))
+        return found
 
     @classmethod
     def join(cls, parts: Sequence[PackedGraphs]) -> PackedGraphs:
@@ -195,6 +210,18 @@ class WithFields(Sequence[Data]):
 
     def __len__(self) -> int:
         return len(self.base)
+
+
+def batch_of(graphs: Sequence[Data], members: Sequence[int]) -> Data | list[Data]:
+    """Some of the graphs, for ``read``: where they are packed, one object that holds them all, made in a few steps a field."""
+    base, added = graphs, None
+    if isinstance(graphs, WithFields) and graphs.transform is None:
+        base, added = graphs.base, graphs.added
+    if not isinstance(base, PackedGraphs):
+        return [graphs[member] for member in members]
+    positions = torch.as_tensor(members)
+    fields = base.rows_of(positions) | ({} if added is None else added.rows_of(positions))
+    return joined(base.num_nodes[positions], fields)
 
 
 def describe(name: str, field: Field) -> dict[str, Any]:

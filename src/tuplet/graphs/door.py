@@ -104,20 +104,35 @@ def _collate(graphs: Any) -> Data:
 
 def _joined(items: list[dict[str, Any]]) -> Data:
     """What PyG's ``Batch.from_data_list`` makes of checked fields, in one step for each field instead of each graph."""
-    sizes = torch.tensor([item["num_nodes"] for item in items])
-    data = Data(num_nodes=int(sizes.sum()), ptr=F.pad(sizes.cumsum(0), (1, 0)))
-    slices = {}
+    fields = {}
     for field in (name for name in items[0] if name != "num_nodes"):
         rows = [item[field] for item in items]
-        if rows[0] is None:
-            continue
-        axis = int(field.startswith(("edge_index", "edge_label_index", "simplex_index")))  # node numbers, in columns
-        counts = torch.tensor([part.shape[axis] for part in rows])
-        slices[field] = F.pad(counts.cumsum(0), (1, 0))
-        data[field] = torch.cat(rows, dim=axis)
-        if axis:
-            data[field] += repeat(data.ptr[:-1], counts, int(counts.sum())).to(data[field].device)
-    data._slice_dict = slices
+        if rows[0] is not None:
+            axis = int(holds_nodes(field))
+            fields[field] = torch.cat(rows, dim=axis), torch.tensor([part.shape[axis] for part in rows])
+    return joined(torch.tensor([item["num_nodes"] for item in items]), fields)
+
+
+def is_read(field: str) -> bool:
+    """Whether ``read`` looks at an attribute of that name."""
+    return field in ("x", "edge_attr", "tuples") or field.startswith("pe_") or holds_nodes(field)
+
+
+def holds_nodes(field: str) -> bool:
+    """Whether an attribute of that name holds numbers of nodes, in columns."""
+    return field.startswith(("edge_index", "edge_label_index", "simplex_index"))
+
+
+def joined(sizes: Tensor, fields: Mapping[str, tuple[Tensor, Tensor]]) -> Data:
+    """One PyG object that holds graphs of ``sizes`` (G,) nodes; ``fields`` are the rows of all of them, numbers of nodes being each graph's
+    own, and how many (G,) each has."""
+    data = Data(num_nodes=int(sizes.sum()), ptr=F.pad(sizes.cumsum(0), (1, 0)))
+    data._slice_dict = {}
+    for field, (rows, counts) in fields.items():
+        data._slice_dict[field] = F.pad(counts.cumsum(0), (1, 0))
+        if holds_nodes(field):
+            rows = rows + repeat(data.ptr[:-1], counts, rows.shape[1]).to(rows.device)
+        data[field] = rows
     return data
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
+from tuplet.datasets.packed import batch_of
 from tuplet.models.baselines.config import ON_PAIRS
 from tuplet.training.options import TrainOptions
 
@@ -82,8 +83,9 @@ def share(members: Members, rank: int, world: int) -> tuple[Members, bool]:
 
 def prepare(model: nn.Module, graphs: Sequence[Data], members: Sequence[int]) -> Any:
     """What ``model`` runs of some of the graphs: ``model.prepare(..)``, or a PyG batch where a model has no such step."""
-    chosen = [graphs[member] for member in members]
-    return model.prepare(chosen) if hasattr(model, "prepare") else Batch.from_data_list(chosen)  # type: ignore[operator]
+    if not hasattr(model, "prepare"):
+        return Batch.from_data_list([graphs[member] for member in members])
+    return model.prepare(batch_of(graphs, members))  # type: ignore[operator]
 
 
 class Held:
