@@ -18,6 +18,16 @@ from tuplet.kernels.update import update
 from tuplet.models import cross
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+MANY = 9000 if DEVICE == "cuda" else 600
+"""Tokens of which a program has several tiles."""
+
+
+@pytest.fixture
+def _few_programs(monkeypatch):
+    """The interpreter runs one after the other."""
+    if DEVICE == "cpu":
+        for name in ("PROGRAMS", "GRADIENT_PROGRAMS", "AT_ONCE"):
+            monkeypatch.setattr(update_module, name, 7)
 
 
 def make(width, tables):
@@ -45,11 +55,12 @@ def plain(modules, x, other, vectors, rows, gelu):
     return norm(x + last((nn.GELU() if gelu else nn.ReLU())(hidden)))
 
 
+@pytest.mark.usefixtures("_few_programs")
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("tokens", "width", "vectors", "tables", "beside", "gelu"),
     [(77, 24, 10, 2, True, True), (2, 16, 3, 1, False, False), (300, 64, 200, MOST, True, False),
-     (5000, 16, 150, 2, False, True)],
+     (MANY, 16, 150, 2, False, True)],
 )  # fmt: skip
 def test_against_torch(tokens, width, vectors, tables, beside, gelu, masked):
     torch.manual_seed(0)

@@ -1,5 +1,7 @@
 """Recorded training steps against the plain loop, on a GPU."""
 
+import copy
+
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -31,14 +33,28 @@ def links(count):
     return Task("links", graphs, (split(count),), "edge", "binary", 1, "bce", "rocauc")
 
 
+def hold_still(model, task):
+    """No gradient for parameters part of which nothing can see in training: biases of keys, which a softmax does not see, or of values,
+    whose sum is one that a batch norm takes away. Theirs is rounding, of which Adam makes steps as long as of any other, and
+    what is evaluated, with means that follow behind, does see them."""
+    other = copy.deepcopy(model).double().train()
+    graphs = ready(task, other).graphs
+    outputs = other([graphs[number] for number in range(16)])
+    (outputs * torch.linspace(-1, 2, outputs.numel(), dtype=torch.double).view_as(outputs)).sum().backward()
+    for parameter, exact in zip(model.parameters(), other.parameters(), strict=True):
+        if exact.grad is not None and ((exact.grad != 0) & (exact.grad.abs() < 1e-11)).any():
+            parameter.requires_grad_(False)
+
+
 def trained(name, monkeypatch, record, make=sizes, change=lambda model: None, **options):
     task = make(40)
     if not record:
         monkeypatch.setattr(loop, "make_recorder", lambda *arguments: None)
-    settings = {"dim": 16, "depth": 2, "heads": 4, "encodings": ["RWSE:4:6"]}
+    settings = {"dim": 16, "depth": 2, "heads": 4, "virtual": 3, "encodings": ["RWSE:4:6"]}
     chosen = TrainOptions(model=name, model_options=settings, epochs=3, batch_size=8, lr=1e-3, **options)
     torch.manual_seed(0)
     model = make_model(task, chosen)
+    hold_still(model, task)
     change(model)
     # at the end of each epoch: fit itself goes back to the best one, which for links hangs on the order of a few pairs
     states = []
@@ -62,18 +78,18 @@ def state(model):
 def test_recorded_steps_are_those_of_the_plain_loop(name, make, options, monkeypatch):
     found, weights, begun = trained(name, monkeypatch, True, make, **options)
     expected, others, _ = trained(name, monkeypatch, False, make, **options)
-    torch.testing.assert_close(found.train_loss, expected.train_loss, rtol=2e-3, atol=1e-5)
+    torch.testing.assert_close(found.train_loss, expected.train_loss, rtol=2e-4, atol=1e-6)
     # not the metric, which is an area under a curve for links: one pair more or less in order is a step of it
-    torch.testing.assert_close(found.val_loss, expected.val_loss, rtol=2e-3, atol=1e-5)
+    torch.testing.assert_close(found.val_loss, expected.val_loss, rtol=2e-4, atol=1e-6)
     running = {key for key in weights if "running" in key}
     for key in running:
-        torch.testing.assert_close(weights[key], others[key], rtol=1e-2, atol=2e-3)
+        torch.testing.assert_close(weights[key], others[key], rtol=1e-3, atol=2e-4)
     # weights not number by number: where a gradient is all but zero, Adam makes a step of its rounding
     apart, moved = (
         torch.cat([(weights[key] - than[key]).flatten() for key in weights.keys() - running]).norm()
         for than in (others, begun)
     )
-    assert apart <= 0.02 * moved
+    assert apart <= 0.002 * moved
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
