@@ -40,3 +40,31 @@ def test_what_is_freed_is_used_again_and_given_back_at_the_end():
     assert kept < 200  # pages of 4 KiB; each round would be 20,000 of them
     assert held > most - 2000  # 50 blocks of 1,000 pages and more
     assert after < most - 40_000
+
+
+GROWING = """
+import torch
+from tuplet.training.pages import Kept, keep_freed, resident_bytes
+
+torch.set_num_threads(1)
+keep_freed()
+kept = Kept()
+kept.look()
+first = resident_bytes()
+for share in (0.25, 1.0):
+    blocks = [torch.ones(1 << 20) for _ in range(int(share * first) >> 22)]
+    del blocks
+    before = resident_bytes()
+    kept.look()
+    print(first, before, resident_bytes())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="for glibc")
+def test_what_is_kept_does_not_grow_without_end():
+    done = subprocess.run([sys.executable, "-c", GROWING], capture_output=True, text=True, check=True)
+    (first, little, still), (_, much, after) = (map(int, line.split()) for line in done.stdout.splitlines())
+    assert little > 1.2 * first
+    assert still == little
+    assert much > 1.5 * first
+    assert after < 1.2 * first

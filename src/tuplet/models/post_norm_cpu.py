@@ -37,15 +37,14 @@ class _PostNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, message: Tensor, *given: Any) -> Tensor:
         *weights, output_bias, last_bias, norms, gelu, follow = given
+        biases = output_bias.contiguous(), last_bias.contiguous()
         x, message, *weights = (tensor.contiguous() for tensor in (x, message, *weights))
         output, weight_s, bias_s, w1, _, w2, weight_t, _ = weights
         s, t, z = (torch.empty_like(x) for _ in range(3))
         hidden, found = x.new_empty(len(x), len(w1)), x.new_empty(4, x.shape[1])
         settings = len(w1), int(gelu), *(float(norm.eps) for norm in norms)
-        library_for(x).run("post_norm", *x.shape, *settings, x, message, *weights, s, hidden, t, z, found)
-        if follow:
-            _follow(norms[0], found[0], found[1], output_bias, len(x))
-            _follow(norms[1], found[2], found[3], last_bias, len(x))
+        running = [part for norm, ahead in zip(norms, biases, strict=True) for part in (ahead, *_running(norm, follow))]
+        library_for(x).run("post_norm", *x.shape, *settings, x, message, *weights, s, hidden, t, z, found, *running)
         # y is found again from s, which costs less than keeping it
         ctx.save_for_backward(message, s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found)
         ctx.settings = settings
@@ -69,11 +68,10 @@ class _PostNorm(torch.autograd.Function):
         return grad_x, grad_message, *first, *feed, norms[2], norms[3], *zeros, None, None, None
 
 
-def _follow(norm: nn.BatchNorm1d, mean: Tensor, variance: Tensor, ahead: Tensor, rows: int) -> None:
-    """Move the running statistics towards those of what the norm saw, to which the bias ``ahead`` of it belongs."""
-    if norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:
-        return
+def _running(norm: nn.BatchNorm1d, follow: bool) -> tuple[float, Tensor | None, Tensor | None]:
+    """By how much running statistics are to follow this batch's, and the statistics; none if there are none or they do not."""
+    if not follow or norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:
+        return 0.0, None, None
     norm.num_batches_tracked.add_(1)
     momentum = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-    norm.running_mean.lerp_((mean + ahead).to(norm.running_mean.dtype), momentum)
-    norm.running_var.lerp_((variance * (rows / (rows - 1))).to(norm.running_var.dtype), momentum)
+    return float(momentum), norm.running_mean, norm.running_var

@@ -31,6 +31,9 @@ OLDER = {"AVX512": ["-mavx512f", "-mfma"], "AVX2": ["-mavx2", "-mfma"]}
 """The same for compilers that do not know those names."""
 
 
+Given = Tensor | Sequence[Tensor] | Sequence[int] | int | float | None
+
+
 class _Wanted:
     now = True
 
@@ -49,12 +52,20 @@ class Library:
     """The compiled functions for one type of numbers."""
 
     def __init__(self, path: Path) -> None:
-        self._functions = ctypes.CDLL(str(path))
+        self._library = ctypes.CDLL(str(path))
+        self._functions: dict[str, Any] = {}
 
-    def run(self, name: str, *given: Tensor | Sequence[Tensor] | Sequence[int] | int | float | None) -> None:
+    def run(self, name: str, *given: Given) -> None:
         """Call a function with the number of threads and what is given; tensors are contiguous, and integers in them int32."""
-        if self._functions[name](ctypes.c_int64(torch.get_num_threads()), *map(_passed, given)):
+        function = self._functions.get(name) or self._known(name, given)
+        if function(torch.get_num_threads(), *map(_passed, given)):
             raise MemoryError(f"there is no memory for what {name} needs on the way")
+
+    def _known(self, name: str, given: Sequence[Given]) -> Any:
+        """A function, and what it takes: what it is given first is of the kinds that it is given ever after."""
+        function = self._functions[name] = self._library[name]
+        function.argtypes = [ctypes.c_int64, *map(_kind, given)]
+        return function
 
 
 def load(x: Tensor) -> Library | None:
@@ -96,15 +107,20 @@ def _compiled(flags: list[str]) -> Library | None:
     return None
 
 
-def _passed(value: Tensor | Sequence[Tensor] | Sequence[int] | int | float | None) -> Any:
+def _kind(value: Given) -> Any:
+    if isinstance(value, int):
+        return ctypes.c_int64
+    return ctypes.c_double if isinstance(value, float) else ctypes.c_void_p
+
+
+def _passed(value: Given) -> Any:
+    """What stands for a tensor, or several, is where its numbers are."""
     if isinstance(value, Tensor):
-        return ctypes.c_void_p(_place(value))
+        return _place(value)
     if isinstance(value, Sequence):
         kind: Any = ctypes.c_void_p if isinstance(value[0], Tensor) else ctypes.c_int64
         return (kind * len(value))(*(_place(one) if isinstance(one, Tensor) else one for one in value))
-    if value is None:
-        return None
-    return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_int64(value)
+    return value
 
 
 def _place(x: Tensor) -> int:

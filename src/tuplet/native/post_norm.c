@@ -92,13 +92,27 @@ INLINE void normalise_backward(
         }
 }
 
-/* Leaves s, W1 y + b1, t and z, and in `found` the means and variances of s and of t. Biases of Wo and W2 are left out: the norms take
- * them away again. */
+/* Moves running statistics, if there are any, towards those found, to whose mean the bias `ahead` of the norm belongs. */
+INLINE void follow(
+    int64_t rows, int64_t width, const real *restrict found, const real *restrict ahead, double momentum, real *restrict mean,
+    real *restrict variance
+) {
+    const real share = momentum, unbiased = (double)rows / (rows - 1);
+    if (!mean) return;
+    for (int64_t i = 0; i < width; i++) {
+        mean[i] += share * (found[i] + ahead[i] - mean[i]);
+        variance[i] += share * (found[width + i] * unbiased - variance[i]);
+    }
+}
+
+/* Leaves s, W1 y + b1, t and z, and in `found` the means and variances of s and of t, which the running ones follow. Biases of Wo and W2
+ * are left out but for that: the norms take them away again. */
 int post_norm(
     int64_t threads, int64_t rows, int64_t width, int64_t inner, int64_t gelu, double eps_s, double eps_t,
     const real *restrict x, const real *restrict message, const real *output, const real *weight_s, const real *bias_s,
     const real *w1, const real *b1, const real *w2, const real *weight_t, const real *bias_t, real *restrict s,
-    real *restrict hidden, real *restrict t, real *restrict z, real *restrict found
+    real *restrict hidden, real *restrict t, real *restrict z, real *restrict found, const real *output_bias, double momentum_s,
+    real *mean_s, real *variance_s, const real *b2, double momentum_t, real *mean_t, real *variance_t
 ) {
     const int64_t weights = width * width + 2 * width * inner, own = PORTION * (width + inner);
     real *turned = malloc((weights + threads * own + portions_of(rows) * 2 * width) * sizeof(real));
@@ -129,6 +143,8 @@ int post_norm(
         FOR_PORTIONS
         normalise(SOME, width, t + first * width, found + 2 * width, weight_t, bias_t, eps_t, z + first * width);
     }
+    follow(rows, width, found, output_bias, momentum_s, mean_s, variance_s);
+    follow(rows, width, found + 2 * width, b2, momentum_t, mean_t, variance_t);
     free(turned);
     return 0;
 }

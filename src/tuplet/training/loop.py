@@ -20,7 +20,7 @@ from tuplet.training.keeper import Keeper
 from tuplet.training.norms import batch_norms, settle_norms, share_norms
 from tuplet.training.objective import Objective
 from tuplet.training.options import TrainOptions
-from tuplet.training.pages import give_back, keep_freed
+from tuplet.training.pages import Kept, give_back, keep_freed
 from tuplet.training.parallel import MATMUL, make_fabric, matmul_precision, sum_gradients
 from tuplet.training.progress import Report, describe
 from tuplet.training.recorded import Recorder, make_recorder
@@ -139,8 +139,11 @@ class Loop:
                 self.begin()
                 if self.log is not None:
                     self.log(state.history)
+                kept = Kept()
                 while not state.done:
                     self._epoch()
+                    if self.fabric.device.type == "cpu":
+                        kept.look()
             finally:
                 if self.fabric.device.type == "cpu":
                     give_back()

@@ -1,12 +1,14 @@
 """Memory of training steps on a CPU, kept by the C library from one step to the next.
 
 A step frees what the next one asks for. By default glibc gives large blocks back to the system, which has to clear their pages when
-they are asked for again. Where there is no glibc, nothing happens here.
+they are asked for again. But batches differ in size, blocks do not fit where others were, and what is kept grows: it goes back when it
+has become half as much again. Where there is no glibc, nothing happens here.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import platform
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
@@ -19,6 +21,30 @@ def keep_freed() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(MMAP_THRESHOLD, 1 << 25)
         library.mallopt(TRIM_THRESHOLD, 2**31 - 1)
+
+
+class Kept:
+    """What stays with the process, looked at from time to time: after the first look it grows to no more than ``GROWN`` times that much."""
+
+    GROWN = 1.5
+
+    def __init__(self) -> None:
+        self.most: float | None = None
+
+    def look(self) -> None:
+        if platform.libc_ver()[0] != "glibc":
+            return
+        now = resident_bytes()
+        if self.most is None:
+            self.most = self.GROWN * now
+        elif now > self.most:
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_bytes() -> int:
+    """Memory that the process has now, on Linux."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
 def give_back() -> None:
