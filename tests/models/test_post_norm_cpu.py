@@ -48,6 +48,22 @@ def test_as_one_after_another(tokens, dim, activation):
 
 
 @needs_compiler
+@pytest.mark.parametrize("momentum", [None, 0.3, "no statistics"])
+def test_running_statistics_follow_as_those_of_torch(momentum):
+    stream, output = make("gelu")
+    for norm in (stream.attention_norm, stream.feed_forward_norm):
+        if momentum == "no statistics":
+            norm.running_mean = norm.running_var = norm.num_batches_tracked = None
+        else:
+            norm.momentum, norm.num_batches_tracked = momentum, torch.tensor(4)
+    given = stream, output, torch.randn(50, 8).double() + 3, torch.randn(50, 8).double()
+    found = results(*given)
+    with set_aside():
+        expected = results(*given)
+    torch.testing.assert_close(found, expected)
+
+
+@needs_compiler
 def test_in_single_precision():
     """Means that are not zero, and many tokens: no further from float64 than the operators of torch, but for a factor of two."""
     stream, output = make("gelu", 64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch_geometric.data import Data
 
+from tuplet.datasets.packed import PackedGraphs
 from tuplet.datasets.task import Task
 
 SMALLEST, LARGEST, MEAN, DEVIATION = 9, 37, 23.2, 4.5
@@ -18,11 +19,11 @@ def molecules(count: int, seed: int = 0) -> Task:
 
 
 def noise(graphs: list[Data]) -> Task:
-    """The regression task on random molecules, whose targets are noise."""
+    """The regression task on random molecules, whose targets are noise; they are packed, as those of data sets are."""
     every = torch.arange(len(graphs))
     split = {"train": every, "val": every[:1], "test": every[:1]}
     return Task(
-        "random molecules", graphs, (split,), "graph", "regression", 1, "l1", "mae",
+        "random molecules", PackedGraphs.from_graphs(graphs), (split,), "graph", "regression", 1, "l1", "mae",
         node_types=(NODE_TYPES,), edge_types=(EDGE_TYPES,), targets=("noise",), origin="drawn at random",
     )  # fmt: skip
 
