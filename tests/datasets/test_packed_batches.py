@@ -61,6 +61,11 @@ def test_simplices_come_along():
     torch.testing.assert_close(model(batch_of(packed, [3, 2, 0])), model([packed[place] for place in (3, 2, 0)]))
 
 
+def test_what_only_sounds_like_numbers_of_nodes_is_left_alone():
+    odd = [Data(edge_index=g.edge_index, num_nodes=g.num_nodes, edge_index_kind=torch.ones(2)) for g in GRAPHS]
+    assert_read_alike(PackedGraphs.from_graphs(odd), [2, 0])
+
+
 def test_what_is_not_packed_or_is_to_be_changed_comes_as_a_list():
     packed = PackedGraphs.from_graphs(GRAPHS)
     assert len(batch_of(GRAPHS, [2, 0])) == 2

@@ -64,6 +64,14 @@ def test_running_statistics_follow_as_those_of_torch(momentum):
 
 
 @needs_compiler
+def test_statistics_of_another_type_are_for_torch():
+    stream, output = make("gelu")
+    stream.attention_norm.running_mean = stream.attention_norm.running_mean.float()
+    with pytest.raises(RuntimeError, match=r"(?i)type"):
+        stream.leave(torch.randn(5, 8).double(), torch.randn(5, 8).double(), output)
+
+
+@needs_compiler
 def test_in_single_precision():
     """Means that are not zero, and many tokens: no further from float64 than the operators of torch, but for a factor of two."""
     stream, output = make("gelu", 64)

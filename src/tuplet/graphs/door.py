@@ -120,7 +120,7 @@ def is_read(field: str) -> bool:
 
 def holds_nodes(field: str) -> bool:
     """Whether an attribute of that name holds numbers of nodes, in columns."""
-    return field.startswith(("edge_index", "edge_label_index", "simplex_index"))
+    return re.fullmatch(r"edge_index|edge_label_index|simplex_index_[1-9]\d*", field) is not None
 
 
 def joined(sizes: Tensor, fields: Mapping[str, tuple[Tensor, Tensor]]) -> Data:

@@ -77,6 +77,11 @@ def takes_statistics(norm: nn.Module, x: Tensor) -> bool:
     return isinstance(norm, TokenBatchNorm) and norm.training and x.shape[0] > 1
 
 
+def running_means(norms: Sequence[nn.Module]) -> list[Tensor]:
+    """Those of batch norms, where there are any."""
+    return [norm.running_mean for norm in norms if isinstance(norm, TokenBatchNorm) and norm.running_mean is not None]
+
+
 def normed(norm: nn.Module, x: Tensor, added: Tensor | None, live: Tensor | None) -> Tensor:
     """norm(x + added); only a batch norm asks which rows are ``live``."""
     if isinstance(norm, TokenBatchNorm):
@@ -110,9 +115,10 @@ class Stream(nn.Module):
 
     def leave(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None = None) -> Tensor:
         """``x`` after its message, which ``output`` projects, and the feed-forward; ``live`` rows count in a batch norm."""
-        if live is None and self._is_plain(x) and dense_cpu.fits(x, message, output.weight):
+        norms = self.attention_norm, self.feed_forward_norm
+        if live is None and self._is_plain(x) and dense_cpu.fits(x, message, output.weight, *running_means(norms)):
             first, activation, _, last = self.feed_forward
-            norms, gelu = (self.attention_norm, self.feed_forward_norm), isinstance(activation, nn.GELU)
+            gelu = isinstance(activation, nn.GELU)
             return post_norm_cpu.post_norm(x, message, output, norms, (first, last), gelu, follow=not _Pass.again)  # type: ignore[arg-type]
         still = self._is_plain(x)
         message = linear(message, output, still=still)

@@ -63,8 +63,9 @@ class Library:
 
     def _known(self, name: str, given: Sequence[Given]) -> Any:
         """A function, and what it takes: what it is given first is of the kinds that it is given ever after."""
-        function = self._functions[name] = self._library[name]
+        function = self._library[name]
         function.argtypes = [ctypes.c_int64, *map(_kind, given)]
+        self._functions[name] = function  # last: other threads may ask for it
         return function
 
 
