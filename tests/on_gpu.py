@@ -84,13 +84,16 @@ def main() -> int:
                 process.wait(None if options.minutes == float("inf") else max(0.0, until + LAST - time.time()))
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait()
             report, listed = folder / f"{number}.xml", folder / f"{number}.list"
-            if not (report.exists() and listed.exists()):
+            for file in listed.read_text().splitlines() if listed.exists() else ():
+                found[file]["not reached"] += 1
+            try:
+                cases = list(ElementTree.parse(report).iter("testcase"))
+            except (OSError, ElementTree.ParseError):  # it was ended, or never began
                 broken.append((folder / f"{number}.txt").read_text()[-2000:])
                 continue
-            for file in listed.read_text().splitlines():
-                found[file]["not reached"] += 1
-            for case in ElementTree.parse(report).iter("testcase"):
+            for case in cases:
                 file, kind = case.get("file", "?"), outcome(case)
                 found[file][kind] += 1
                 found[file]["not reached"] -= 1

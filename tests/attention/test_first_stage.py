@@ -12,7 +12,8 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU all tests of kernels compile them")
 WANTED = {
     "exchange", "exchange_gradient", "feed", "feed_gradient", "forward", "backward_line", "forward_rows", "backward_rows",
-    "normalise_gradient", "project_gradient", "update", "update_gradient",
+    "message_gradient", "normalise_gradient", "project_gradient", "project_weights_gradient", "update", "update_gradient",
+    "update_weights_gradient",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import torch
 from torch_geometric.data import Data
 
 from tuplet.datasets.packed import PackedGraphs, WithFields, batch_of
+from tuplet.errors import InputError
 from tuplet.graphs import read
 from tuplet.models import build
 from tuplet.topology import CliqueComplex
@@ -43,10 +44,19 @@ def assert_read_alike(packed, members):
         assert same(getattr(found, field.name), getattr(expected, field.name)), field.name
 
 
-@pytest.mark.parametrize("members", [[0, 1, 2, 3, 4], [3, 0, 3], [1], [2, 1]])
+@pytest.mark.parametrize("members", [[0, 1, 2, 3, 4], [3, 0, 3], [1], [2, 1], [-1, 2]])
 def test_a_batch_is_read_as_its_graphs_are(members):
     assert_read_alike(PackedGraphs.from_graphs(GRAPHS), members)
     assert_read_alike(PackedGraphs.from_graphs(GRAPHS).stored_as(torch.int8), members)
+
+
+def test_no_graphs_and_odd_numbers_are_refused_as_in_a_list():
+    with pytest.raises(InputError, match="at least one graph"):
+        read(batch_of(PackedGraphs.from_graphs(GRAPHS), []))
+    short = [Data(edge_index=g.edge_index.to(torch.int16), num_nodes=g.num_nodes) for g in GRAPHS]
+    for given in (short, batch_of(PackedGraphs.from_graphs(short), [0, 3])):
+        with pytest.raises(InputError, match=r"edge_index.*int64"):
+            read(given)
 
 
 def test_added_statistics_come_along():

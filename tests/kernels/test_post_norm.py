@@ -9,6 +9,7 @@ from torch import nn
 pytest.importorskip("triton")
 
 from tuplet.kernels import post_norm as post_norm_module
+from tuplet.kernels import project
 from tuplet.kernels.post_norm import PostNorm, post_norm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -22,6 +23,7 @@ def _few_programs(monkeypatch):
     if DEVICE == "cpu":
         for name in ("PROGRAMS", "GRADIENT_PROGRAMS", "AT_ONCE"):
             monkeypatch.setattr(post_norm_module, name, 7)
+        monkeypatch.setattr(project, "GRADIENT_PROGRAMS", 7)
 
 
 def make(width):

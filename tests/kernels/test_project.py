@@ -10,6 +10,7 @@ from torch import nn
 
 pytest.importorskip("triton")
 
+from tuplet.kernels import project as project_module
 from tuplet.kernels.halves import halved
 from tuplet.kernels.normed import Normed
 from tuplet.kernels.project import Maps, project
@@ -46,7 +47,10 @@ def off(request):
     torch.set_float32_matmul_precision(before)
 
 
-def test_against_torch(off):
+@pytest.mark.parametrize("programs", [128, 3])
+def test_against_torch(off, programs, monkeypatch):
+    """Also where a program has several tiles of tokens."""
+    monkeypatch.setattr(project_module, "GRADIENT_PROGRAMS", programs)
     torch.manual_seed(0)
     models = [make(width, sizes, number != UNBIASED) for number, (width, _, sizes) in enumerate(CASES)]
     xs = [torch.randn(sum(kinds), width, device=DEVICE, requires_grad=True) for width, kinds, _ in CASES]

@@ -30,6 +30,17 @@ def test_overfits_paths_and_cycles():
     assert not model.training
 
 
+def test_a_weight_that_is_held_still_stays_as_it_is():
+    """Nor does it decay."""
+    task, model = everywhere(paths_and_cycles(9)), tiny()
+    still, other = model.layers[0].attention.query.weight, model.layers[0].attention.output.weight
+    still.requires_grad_(False)
+    before, was = still.clone(), other.detach().clone()
+    fit(model, task, options(epochs=1, warmup=0, lr=1e-2, weight_decay=0.1))
+    assert torch.equal(still, before)
+    assert not torch.equal(other, was)
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_learns_every_kind_of_task(name):
     """Loss well below its beginning, and a better metric than a constant prediction gives."""

@@ -65,6 +65,6 @@ def test_what_is_kept_does_not_grow_without_end():
     done = subprocess.run([sys.executable, "-c", GROWING], capture_output=True, text=True, check=True)
     (first, little, still), (_, much, after) = (map(int, line.split()) for line in done.stdout.splitlines())
     assert little > 1.2 * first
-    assert still == little
+    assert abs(still - little) < 1 << 20
     assert much > 1.5 * first
     assert after < 1.2 * first

@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 from training_cases import sizes, split
 
 from tuplet.datasets.task import Task
+from tuplet.kernels.beside import Late
 from tuplet.training import TrainOptions, loop
 from tuplet.training.recorded import Recorder
 from tuplet.training.runs import make_model, ready
@@ -102,7 +103,16 @@ def test_recorded_runs_repeat_bit_by_bit(precision, monkeypatch):
 
 @pytest.mark.parametrize("name", ["A2^LN+VT", "A1,2^Ngbh", "AS0:1^SN+VS"])
 def test_gradients_that_are_put_off_are_the_same_to_the_last_bit(name, monkeypatch):
+    untouched, put_off = Late.untouched, []
+
+    def seen(late, tensors):
+        put_off.append(len(late.results))
+        assert untouched(late, tensors)
+        return True
+
+    monkeypatch.setattr(Late, "untouched", seen)
     _, weights, _ = trained(name, monkeypatch, True, precision="tf32")
+    assert max(put_off) > 5
     monkeypatch.setattr(Recorder, "late", False)
     _, others, _ = trained(name, monkeypatch, True, precision="tf32")
     assert all(torch.equal(value, others[key]) for key, value in weights.items())

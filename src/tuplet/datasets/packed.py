@@ -140,7 +140,7 @@ class PackedGraphs(Sequence[Data]):
         for name, field in self.fields.items():
             if is_read(name) and not field.number:
                 taken = field.take(positions)
-                rows = (taken.values.t() if field.columns else taken.values).to(field.dtype)
+                rows = (taken.values.t() if field.columns else taken.values).to(field.dtype).contiguous()
                 found[name] = rows, taken.counts(len(positions))
         return found
 
@@ -219,7 +219,7 @@ def batch_of(graphs: Sequence[Data], members: Sequence[int]) -> Data | list[Data
         base, added = graphs.base, graphs.added
     if not isinstance(base, PackedGraphs):
         return [graphs[member] for member in members]
-    positions = torch.as_tensor(members)
+    positions = torch.as_tensor(members, dtype=torch.int64) % len(base)  # the last one may be called -1
     fields = base.rows_of(positions) | ({} if added is None else added.rows_of(positions))
     return joined(base.num_nodes[positions], fields)
 

@@ -131,7 +131,7 @@ def joined(sizes: Tensor, fields: Mapping[str, tuple[Tensor, Tensor]]) -> Data:
     for field, (rows, counts) in fields.items():
         data._slice_dict[field] = F.pad(counts.cumsum(0), (1, 0))
         if holds_nodes(field):
-            rows = rows + repeat(data.ptr[:-1], counts, rows.shape[1]).to(rows.device)
+            rows = rows + repeat(data.ptr[:-1], counts, rows.shape[1]).to(rows)
         data[field] = rows
     return data
 

@@ -1,5 +1,5 @@
-"""Several linear maps of tokens as one operator: queries, keys and values, or tables of nodes. One launch forward, two backward,
-whatever the number of matrices."""
+"""Several linear maps of tokens as one operator: queries, keys and values, or tables of nodes. One launch forward; backward
+one for tokens and two for weights, whatever the number of matrices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuplet.kernels.normed import Normed, origins, values
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS, power, precision
 
 ROWS, WARPS, GRADIENT_WARPS = 64, 4, 8
-"""Tokens of a tile forward."""
+"""Tokens of a tile forward, and where gradients of tokens are found."""
 KINDS, MAPS = 3, 3
 """Kinds of tokens that a kernel can tell apart; square maps of a token."""
 

@@ -77,9 +77,10 @@ def takes_statistics(norm: nn.Module, x: Tensor) -> bool:
     return isinstance(norm, TokenBatchNorm) and norm.training and x.shape[0] > 1
 
 
-def running_means(norms: Sequence[nn.Module]) -> list[Tensor]:
-    """Those of batch norms, where there are any."""
-    return [norm.running_mean for norm in norms if isinstance(norm, TokenBatchNorm) and norm.running_mean is not None]
+def statistics(norms: Sequence[nn.Module]) -> list[Tensor]:
+    """Running means and variances of batch norms, where there are any."""
+    found = [one for norm in norms if isinstance(norm, TokenBatchNorm) for one in (norm.running_mean, norm.running_var)]
+    return [one for one in found if one is not None]
 
 
 def normed(norm: nn.Module, x: Tensor, added: Tensor | None, live: Tensor | None) -> Tensor:
@@ -116,7 +117,7 @@ class Stream(nn.Module):
     def leave(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None = None) -> Tensor:
         """``x`` after its message, which ``output`` projects, and the feed-forward; ``live`` rows count in a batch norm."""
         norms = self.attention_norm, self.feed_forward_norm
-        if live is None and self._is_plain(x) and dense_cpu.fits(x, message, output.weight, *running_means(norms)):
+        if live is None and self._is_plain(x) and dense_cpu.fits(x, message, output.weight, *statistics(norms)):
             first, activation, _, last = self.feed_forward
             gelu = isinstance(activation, nn.GELU)
             return post_norm_cpu.post_norm(x, message, output, norms, (first, last), gelu, follow=not _Pass.again)  # type: ignore[arg-type]
@@ -134,7 +135,8 @@ class Stream(nn.Module):
 
     def _is_plain(self, x: Tensor) -> bool:
         """Whether norms are those of a batch in training and follow on the residuals, and nothing is dropped."""
-        return takes_statistics(self.attention_norm, x) and not self.pre and self.dropout.p == 0
+        norms = self.attention_norm, self.feed_forward_norm
+        return all(takes_statistics(norm, x) for norm in norms) and not self.pre and self.dropout.p == 0
 
     def after(self, x: Tensor | Normed, message: Tensor, output: nn.Linear, live: Tensor | None) -> PostNorm:
         """The same as something to be done, where ``is_fused``."""

@@ -82,7 +82,8 @@ def share(members: Members, rank: int, world: int) -> tuple[Members, bool]:
 
 
 def prepare(model: nn.Module, graphs: Sequence[Data], members: Sequence[int]) -> Any:
-    """What ``model`` runs of some of the graphs: ``model.prepare(..)``, or a PyG batch where a model has no such step."""
+    """What ``model`` runs of some of the graphs: a PyG batch, or where a model has such a step what its ``prepare`` makes of
+    them, which come as one ``Data`` that ``tuplet.graphs.read`` takes, or as a list."""
     if not hasattr(model, "prepare"):
         return Batch.from_data_list([graphs[member] for member in members])
     return model.prepare(batch_of(graphs, members))  # type: ignore[operator]

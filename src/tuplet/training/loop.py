@@ -242,9 +242,9 @@ class Loop:
         return due
 
     def _fill_gradients(self) -> None:
-        """A weight that a batch does not use has the gradient 0, not none."""
+        """A weight that a batch does not use has the gradient 0, not none; one that is held still has none, and stays as it is."""
         for parameter in self.parameters:
-            if parameter.grad is None:
+            if parameter.grad is None and parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
 
     def _backward(self, members: Members, count: float) -> torch.Tensor:

@@ -24,7 +24,8 @@ def keep_freed() -> None:
 
 
 class Kept:
-    """What stays with the process, looked at from time to time: after the first look it grows to no more than ``GROWN`` times that much."""
+    """What stays with the process, looked at after each epoch: what is free goes back when there is ``GROWN`` times as much in all as after
+    the first one, or as was in use when it went back last."""
 
     GROWN = 1.5
 
@@ -39,6 +40,7 @@ class Kept:
             self.most = self.GROWN * now
         elif now > self.most:
             ctypes.CDLL(None).malloc_trim(0)
+            self.most = max(self.most, self.GROWN * resident_bytes())
 
 
 def resident_bytes() -> int:

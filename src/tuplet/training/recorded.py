@@ -42,7 +42,8 @@ class Recording:
 
 
 class _SharedError(Exception):
-    """A weight has gradients from two places, which were added up before they were there."""
+    """A weight has gradients from two places, which were added up before they were there; or it is held still, and what was put off for it
+    is nobody's, which looks the same."""
 
 
 class Recorder:
