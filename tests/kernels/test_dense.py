@@ -3,6 +3,7 @@
 import networkx as nx
 import pytest
 import torch
+from kernel_cases import DEVICE
 from torch.nn import functional as F
 
 pytest.importorskip("triton")
@@ -11,8 +12,6 @@ from tuplet.graphs import read
 from tuplet.kernels import dense, rows
 from tuplet.kernels.rows import Lists
 from tuplet.tokens import Tuples, node_lists, pair_lists
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def draw(*shape):

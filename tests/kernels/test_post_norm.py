@@ -4,26 +4,12 @@ import copy
 
 import pytest
 import torch
+from kernel_cases import DEVICE, MANY
 from torch import nn
 
 pytest.importorskip("triton")
 
-from tuplet.kernels import post_norm as post_norm_module
-from tuplet.kernels import project
 from tuplet.kernels.post_norm import PostNorm, post_norm
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-MANY = 9000 if DEVICE == "cuda" else 600
-"""Tokens of which a program has several tiles."""
-
-
-@pytest.fixture
-def _few_programs(monkeypatch):
-    """The interpreter runs one after the other."""
-    if DEVICE == "cpu":
-        for name in ("PROGRAMS", "GRADIENT_PROGRAMS", "AT_ONCE"):
-            monkeypatch.setattr(post_norm_module, name, 7)
-        monkeypatch.setattr(project, "GRADIENT_PROGRAMS", 7)
 
 
 def make(width):

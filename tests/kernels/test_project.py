@@ -6,6 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from kernel_cases import DEVICE
 from torch import nn
 
 pytest.importorskip("triton")
@@ -15,7 +16,6 @@ from tuplet.kernels.halves import halved
 from tuplet.kernels.normed import Normed
 from tuplet.kernels.project import Maps, project
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CASES = [
     (16, (70, 90), (1, 1, 1, 1)),  # two kinds: queries, keys, and values of each
     (16, (5, 0, 9), (1, 1, 1, 1, 1)),

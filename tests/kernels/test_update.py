@@ -5,6 +5,7 @@ import copy
 import networkx as nx
 import pytest
 import torch
+from kernel_cases import DEVICE, MANY
 from torch import nn
 
 pytest.importorskip("triton")
@@ -16,18 +17,6 @@ from tuplet.kernels import update as update_module
 from tuplet.kernels.rows import MOST
 from tuplet.kernels.update import update
 from tuplet.models import cross
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-MANY = 9000 if DEVICE == "cuda" else 600
-"""Tokens of which a program has several tiles."""
-
-
-@pytest.fixture
-def _few_programs(monkeypatch):
-    """The interpreter runs one after the other."""
-    if DEVICE == "cpu":
-        for name in ("PROGRAMS", "GRADIENT_PROGRAMS", "AT_ONCE"):
-            monkeypatch.setattr(update_module, name, 7)
 
 
 def make(width, tables):

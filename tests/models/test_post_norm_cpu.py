@@ -35,16 +35,20 @@ def results(stream, output, x, message):
     return [z, x.grad, message.grad, *(weight.grad for weight in weights), *stream.buffers()]
 
 
+def assert_as_torch(stream, output, tokens):
+    x, message = torch.randn(2, tokens, output.in_features).double()
+    found = results(stream, output, x + 3, message)
+    with set_aside():
+        expected = results(stream, output, x + 3, message)
+    torch.testing.assert_close(found, expected)
+
+
 @needs_compiler
 @pytest.mark.parametrize("tokens, dim", [(2, 8), (7, 8), (96, 64), (97, 6), (4000, 20)])
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
 def test_as_one_after_another(tokens, dim, activation):
     stream, output = make(activation, dim)
-    given = stream, output, torch.randn(tokens, dim).double() + 3, torch.randn(tokens, dim).double()
-    found = results(*given)
-    with set_aside():
-        expected = results(*given)
-    torch.testing.assert_close(found, expected)
+    assert_as_torch(stream, output, tokens)
 
 
 @needs_compiler
@@ -56,22 +60,14 @@ def test_running_statistics_follow_as_those_of_torch(momentum):
             norm.running_mean = norm.running_var = norm.num_batches_tracked = None
         else:
             norm.momentum, norm.num_batches_tracked = momentum, torch.tensor(4)
-    given = stream, output, torch.randn(50, 8).double() + 3, torch.randn(50, 8).double()
-    found = results(*given)
-    with set_aside():
-        expected = results(*given)
-    torch.testing.assert_close(found, expected)
+    assert_as_torch(stream, output, 50)
 
 
 @needs_compiler
 def test_one_norm_that_has_settled_is_enough_for_torch():
     stream, output = make("gelu")
     stream.feed_forward_norm.eval()
-    given = stream, output, torch.randn(50, 8).double() + 3, torch.randn(50, 8).double()
-    found = results(*given)
-    with set_aside():
-        expected = results(*given)
-    torch.testing.assert_close(found, expected)
+    assert_as_torch(stream, output, 50)
 
 
 @needs_compiler
