@@ -31,7 +31,7 @@ OLDER = {"AVX512": ["-mavx512f", "-mfma"], "AVX2": ["-mavx2", "-mfma"]}
 """The same for compilers that do not know those names."""
 
 
-Given = Tensor | Sequence[Tensor] | Sequence[int] | int | float | None
+Given = Tensor | list[Tensor] | tuple[Tensor, ...] | list[int] | int | float | None
 
 
 class _Wanted:
@@ -118,9 +118,10 @@ def _passed(value: Given) -> Any:
     """What stands for a tensor, or several, is where its numbers are."""
     if isinstance(value, Tensor):
         return _place(value)
-    if isinstance(value, Sequence):
-        kind: Any = ctypes.c_void_p if isinstance(value[0], Tensor) else ctypes.c_int64
-        return (kind * len(value))(*(_place(one) if isinstance(one, Tensor) else one for one in value))
+    if isinstance(value, list | tuple):
+        if isinstance(value[0], Tensor):
+            return (ctypes.c_void_p * len(value))(*map(_place, value))
+        return (ctypes.c_int64 * len(value))(*value)
     return value
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from tuplet.attention.weights import wide
 from tuplet.errors import OptionError
+from tuplet.training import adamw_cpu
 from tuplet.training.batches import Members, prepare, share, shuffled, token_counts
 from tuplet.training.evaluation import Evaluation, Score, warn_undefined
 from tuplet.training.keeper import Keeper
@@ -70,7 +71,7 @@ def ready_loop(model: nn.Module, task: Task, options: TrainOptions, fabric: Any)
     return loop
 
 
-def make_optimiser(model: nn.Module, options: TrainOptions, device: torch.device) -> torch.optim.Optimizer:
+def make_optimiser(model: nn.Module, options: TrainOptions, device: torch.device) -> torch.optim.AdamW:
     """AdamW as one kernel; on a GPU its learning rate lives there, so that steps can be recorded."""
     if device.type != "cuda":
         return torch.optim.AdamW(model.parameters(), options.lr, weight_decay=options.weight_decay, fused=True)
@@ -236,9 +237,10 @@ class Loop:
         state.count += count
         if due or fabric.device.type == "cpu":  # elsewhere looking at the loss would mean waiting for it
             self._finite()
-        if options.clip is not None:
-            nn.utils.clip_grad_norm_(self.parameters, options.clip)
-        state.optimiser.step()
+        if not adamw_cpu.update(state.optimiser, options.clip):
+            if options.clip is not None:
+                nn.utils.clip_grad_norm_(self.parameters, options.clip)
+            state.optimiser.step()
         return due
 
     def _fill_gradients(self) -> None:

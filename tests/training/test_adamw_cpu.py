@@ -1,0 +1,89 @@
+"""The compiled step of AdamW against torch's own, with gradients of bounded length."""
+
+import pytest
+import torch
+from torch import nn
+
+from tuplet.native import load
+from tuplet.training import adamw_cpu
+
+pytestmark = pytest.mark.skipif(load(torch.empty(0)) is None, reason="there is no C compiler here")
+SHAPES = (5, 3), (7,), (), (0, 4), (64, 64), (1,)
+
+
+def _weights(dtype):
+    torch.manual_seed(0)
+    return [nn.Parameter(torch.randn(shape).to(dtype)) for shape in SHAPES]
+
+
+def _optimiser(weights, decay=0.1):
+    return torch.optim.AdamW(weights, 1e-2, weight_decay=decay, fused=True)
+
+
+def _learn(weights, optimiser, clip, steps, update):
+    """How often ``update`` did the step, and torch did not."""
+    generator, own = torch.Generator().manual_seed(1), 0
+    for step in range(steps):
+        for weight in weights:  # long and short gradients in turn
+            drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float64) * (0.01, 3.0)[step % 2]
+            weight.grad = drawn.to(weight.dtype) if weight.requires_grad else None
+        if update(optimiser, clip):
+            own += 1
+            continue
+        if clip is not None:
+            nn.utils.clip_grad_norm_(weights, clip)
+        optimiser.step()
+    return own
+
+
+def _never(optimiser, clip):
+    return False
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_step_is_that_of_torch(clip):
+    """In float64 to the last digits; in float32 about as near to float64 as torch comes."""
+    names = "float64", "ours64", "float32", "ours32"
+    found = {name: _weights(torch.float64 if "64" in name else torch.float32) for name in names}
+    for name, weights in found.items():
+        own = _learn(weights, _optimiser(weights), clip, 12, adamw_cpu.update if "ours" in name else _never)
+        assert own == (11 if "ours" in name else 0), "torch makes its memory in the first step"
+    for exact, double, theirs, ours in zip(*found.values(), strict=True):
+        torch.testing.assert_close(double, exact, rtol=1e-13, atol=1e-14)
+        allowed = 2 * (theirs - exact).abs() + 4e-7
+        assert ((ours - exact).abs() <= allowed.max() if ours.numel() else allowed).all()
+    assert all(
+        not torch.equal(one, two)
+        for one, two in zip(found["ours32"], _weights(torch.float32), strict=True)
+        if one.numel()
+    )
+
+
+def test_threads_change_no_bit():
+    found, threads = [], torch.get_num_threads()
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            found.append(_weights(torch.float32))
+            _learn(found[-1], _optimiser(found[-1]), 1.0, 5, adamw_cpu.update)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+def test_what_is_held_still_stays():
+    weights = _weights(torch.float32)
+    weights[0].requires_grad_(False)
+    before = weights[0].clone()
+    assert _learn(weights, _optimiser(weights), 1.0, 4, adamw_cpu.update) == 3
+    assert torch.equal(weights[0], before)
+
+
+def test_the_rest_is_left_to_torch():
+    """No gradient at all, numbers of another type, and numbers that do not stand one after another."""
+    weights = _weights(torch.float32)
+    assert not adamw_cpu.update(_optimiser(weights), None)
+    for others in ([nn.Parameter(torch.randn(4, 4, dtype=torch.bfloat16))], [nn.Parameter(torch.randn(4, 3).t())]):
+        assert _learn(others, _optimiser(others), 1.0, 3, adamw_cpu.update) == 0
+    mixed = _weights(torch.float32) + _weights(torch.float64)
+    assert _learn(mixed, torch.optim.AdamW(mixed, 1e-2), None, 3, adamw_cpu.update) == 0
