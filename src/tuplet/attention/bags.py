@@ -43,7 +43,6 @@ class Bags:
         row: (P,) row of each pair.
         column: (P,) key · h + head of each pair.
         kind: (P,) type · h + head of each pair.
-        pair: (P,) of transposed bags, where each pair stands in those that were transposed.
     """
 
     heads: int
@@ -51,15 +50,20 @@ class Bags:
     row: Tensor
     column: Tensor
     kind: Tensor
-    pair: Tensor | None = None
 
-    def transposed(self, keys: int) -> Bags:
+    def transposed(self, keys: int) -> Turned:
         """The same pairs in rows of the keys; their columns are rows of the queries."""
+        rows = keys * self.heads
+        library = _compiled(self.column)
+        if library is not None and self.most[0] < rows:
+            turned = Turned(self.row.new_empty(rows + 1), torch.empty_like(self.row), torch.empty_like(self.row))
+            given = self.row, self.column, turned.offsets, turned.column, turned.pair
+            library.run("turn_pairs", len(self.row), rows, *given)
+            return turned
         row, pair = torch.sort(self.column, stable=True)
-        offsets = torch.searchsorted(row, torch.arange(keys * self.heads + 1, dtype=row.dtype, device=row.device))
+        offsets = torch.searchsorted(row, torch.arange(rows + 1, dtype=row.dtype, device=row.device))
         pair = pair.to(row.dtype)
-        column, kind = self.row.index_select(0, pair), self.kind.index_select(0, pair)
-        return Bags(self.heads, offsets.to(row.dtype), row, column, kind, pair)
+        return Turned(offsets.to(row.dtype), self.row.index_select(0, pair), pair)
 
     def library(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, rule: Rule) -> Library | None:
         """Compiled functions for attention over these pairs, if there are any. What does not fit is left to torch, which says why."""
@@ -89,9 +93,7 @@ class Bags:
 
     def sums(self, weights: Tensor, keys: Tensor) -> Tensor:
         """(T1, h, c) sums of the keys' vectors (T2, h, c), weighted by (P,) numbers."""
-        table = keys.flatten(0, 1)
-        out = torch.embedding_bag(table, self.column, self.offsets, False, 0, False, weights, True)[0]
-        return out.view(-1, *keys.shape[1:])
+        return _sums(self.offsets, self.column, weights, keys)
 
     def row_sums(self, x: Tensor) -> Tensor:
         """(T1·h,) sums of (P,) numbers over the pairs of each row."""
@@ -100,6 +102,25 @@ class Bags:
     def row_maxima(self, x: Tensor) -> Tensor:
         """(T1·h,) largest of (P,) numbers of each row, -inf where it has none."""
         return torch.segment_reduce(x, "max", offsets=self.offsets, unsafe=True, initial=-torch.inf)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """Bags transposed.
+
+    Args:
+        offsets: (T2·h + 1,) first pair of each key and head.
+        column: (P,) row of each pair in the bags.
+        pair: (P,) where each pair stands in the bags.
+    """
+
+    offsets: Tensor
+    column: Tensor
+    pair: Tensor
+
+    def sums(self, weights: Tensor, queries: Tensor) -> Tensor:
+        """(T2, h, c) sums of the queries' vectors (T1, h, c), weighted by the (P,) numbers of the bags."""
+        return _sums(self.offsets, self.column, weights.index_select(0, self.pair), queries)
 
 
 @dataclass(frozen=True)
@@ -144,7 +165,7 @@ class Portion:
     keys: int
 
     @cached_property
-    def back(self) -> Bags:
+    def back(self) -> Turned:
         return self.bags.transposed(self.keys)
 
 
@@ -241,7 +262,35 @@ def _cut(reaches: list[_Reach], heads: int, keyed: Keyed, few: int) -> list[slic
 
 def _bags(reaches: list[_Reach], heads: int, span: slice, keyed: Keyed) -> Bags:
     """The bags of the queries in a span."""
-    starts = [0] * len(reaches)
+    seen = [keyed.seen_by(head) for head in range(heads)]
+    rows, numbers = heads * (span.stop - span.start), [int(reach.count[span].sum()) for reach in reaches]
+    pairs = sum(numbers[group] for groups in seen for group in groups)
+    if max(pairs, keyed.keys * heads, rows) >= 1 << 31:
+        return Bags(heads, *_listed(reaches, seen, span, keyed))
+    if (library := _compiled(reaches[0].target)) is None:
+        return Bags(heads, *(x.to(torch.int32) for x in _listed(reaches, seen, span, keyed)))
+    bags = Bags(heads, *(torch.empty(size, dtype=torch.int32) for size in (rows + 1, pairs, pairs, pairs)))
+    counted = [[part[span].contiguous() for part in (r.first, r.count, r.base, r.step)] for r in reaches]
+    targets = [reach.target.contiguous() for reach in reaches]
+    kinds = [reach.kind.long() if reach.kind.numel() else None for reach in reaches]
+    slots = [group for groups in seen for group in groups]
+    given = (
+        slots,
+        *map(list, zip(*counted, strict=True)),
+        targets,
+        kinds,
+        list(keyed.first_keys),
+        list(keyed.first_types),
+    )
+    library.run(
+        "list_pairs", rows // heads, heads, len(seen[0]), *given, bags.offsets, bags.row, bags.column, bags.kind
+    )
+    return bags
+
+
+def _listed(reaches: list[_Reach], seen: list[list[int]], span: slice, keyed: Keyed) -> tuple[Tensor, ...]:
+    """Offsets, rows, columns and kinds of the bags in which the heads see these groups."""
+    heads, starts = len(seen), [0] * len(reaches)
     target, kinds = reaches[0].target, reaches[0].kind
     if any(reach.target is not target for reach in reaches):
         sizes = [len(reach.target) for reach in reaches]
@@ -250,8 +299,6 @@ def _bags(reaches: list[_Reach], heads: int, span: slice, keyed: Keyed) -> Bags:
     if any(reach.kind.numel() for reach in reaches):
         typed = [reach.kind if reach.kind.numel() else reach.target.new_zeros(len(reach.target)) for reach in reaches]
         kinds = torch.cat([kind.long() for kind in typed]) if starts[-1] or len(reaches) > 1 else kinds.long()
-
-    seen = [keyed.seen_by(head) for head in range(heads)]
     width = len(seen[0])  # groups that a row sees, whose keys stand one after another
     slots = [group for groups in seen for group in groups]
 
@@ -278,8 +325,17 @@ def _bags(reaches: list[_Reach], heads: int, span: slice, keyed: Keyed) -> Bags:
     if kinds.numel():
         kind += kinds.index_select(0, place) * heads
     row = slot if width == 1 else torch.arange(rows, device=count.device).repeat_interleave(width).index_select(0, slot)
-    integer = torch.int32 if max(pairs, keyed.keys * heads, rows) < 1 << 31 else torch.int64
-    return Bags(heads, *(x.to(integer) for x in (sums[::width], row, column, kind)))
+    return sums[::width].contiguous(), row, column, kind
+
+
+def _sums(offsets: Tensor, column: Tensor, weights: Tensor, vectors: Tensor) -> Tensor:
+    table = vectors.flatten(0, 1)
+    return torch.embedding_bag(table, column, offsets, False, 0, False, weights, True)[0].view(-1, *vectors.shape[1:])
+
+
+def _compiled(indices: Tensor) -> Library | None:
+    """Functions for lists of integers, which are the same for all types of numbers."""
+    return load(torch.empty(0)) if indices.is_cpu else None
 
 
 def _sparse(offsets: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

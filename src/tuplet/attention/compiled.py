@@ -15,7 +15,7 @@ from tuplet.attention.weights import Rule
 from tuplet.native import Library
 
 if TYPE_CHECKING:
-    from tuplet.attention.bags import Bags
+    from tuplet.attention.bags import Bags, Turned
 
 KERNELS = ("softmax", "relu")
 RELATIONS = ("none", "bias", "scale", "reweight")
@@ -35,7 +35,7 @@ def forward(
 
 
 def backward(
-    library: Library, bags: Bags, back: Bags, grad: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
+    library: Library, bags: Bags, back: Turned, grad: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
     table: Tensor, weight: Tensor, rule: Rule,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Gradients of q, k and v, and (P,) those of the relation's numbers; ``back`` are the bags transposed."""

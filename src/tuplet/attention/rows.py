@@ -15,16 +15,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tuplet.attention import compiled
-from tuplet.attention.bags import Bags, Keyed, portions
-from tuplet.attention.weights import Rule, narrow, wide
+from tuplet.attention.bags import Bags, Keyed, Portion, Turned, portions
+from tuplet.attention.weights import Rule, narrow, own_precision, wide
+
+
+Kept = tuple[Portion, Tensor]
+"""All pairs in a portion, and their (P,) weights."""
 
 
 def forward(
     q: Tensor, k: Tensor, v: Tensor, table: Tensor, keyed: Keyed, rule: Rule
-) -> tuple[Tensor, Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor, Kept | None]:
     """(T1, h, c) messages and (T1, h) log-sum-exps of the scores (-inf for a query without keys).
 
-    Besides (P,) weights for the backward pass, where pairs are few enough to be a single portion.
+    Besides what is kept for the backward pass, where pairs are few enough to be a single portion.
     """
     dtype, heads = q.dtype, q.shape[1]
     q, k, v, table = _ready(q, k, v, table)
@@ -33,7 +37,8 @@ def forward(
         message, lse, weight = _attend(q[portion.span], k, v, table, portion.bags, rule)
         messages.append(message)
         masses.append(lse)
-    return narrow(_joined(messages), dtype), _joined(masses).view(-1, heads), weight if len(messages) == 1 else None
+    kept = (portion, weight) if len(messages) == 1 else None
+    return narrow(_joined(messages), dtype), _joined(masses).view(-1, heads), kept
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, table: Tensor, bags: Bags, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
@@ -63,17 +68,17 @@ def backward(
     table: Tensor,
     keyed: Keyed,
     rule: Rule,
-    kept: Tensor | None = None,
+    kept: Kept | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v and the relation table; ``kept`` are the weights that ``forward`` gave, or None."""
+    """Gradients of q, k, v and the relation table; ``kept`` is what ``forward`` gave."""
     dtype = q.dtype
     grad_out, q, k, v, wide_table = _ready(grad_out, q, k, v, table)
     grad_table = torch.zeros_like(wide_table).view(-1)
     grads_q = []
     grad_k = grad_v = None
-    for portion in portions(keyed, q):
+    for portion in portions(keyed, q) if kept is None else kept[:1]:
         span, bags = portion.span, portion.bags
-        weight = _attend(q[span], k, v, wide_table, bags, rule)[2] if kept is None else kept
+        weight = _attend(q[span], k, v, wide_table, bags, rule)[2] if kept is None else kept[1]
         masses = None if grad_lse is None else grad_lse[span].reshape(-1).contiguous()
         given = grad_out[span], masses, q[span], k, v, wide_table, weight, rule
         if (library := bags.library(q[span], k, v, wide_table, rule)) is not None:
@@ -91,7 +96,7 @@ def backward(
 
 
 def _attend_backward(
-    bags: Bags, back: Bags, grad: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, table: Tensor,
+    bags: Bags, back: Turned, grad: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, table: Tensor,
     weight: Tensor, rule: Rule,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Gradients of q, k and v, and (P,) those of the relation's numbers; ``back`` are the bags transposed."""
@@ -111,9 +116,7 @@ def _attend_backward(
     grad_dot, grad_entry = rule.backward(grad_score, dot, rule.score(dot, None)[0], entry)
     if reweight is not None:
         grad_entry, weight = weight * grad_weight, weight * reweight
-    assert back.pair is not None
-    grad_k = back.sums(grad_dot.index_select(0, back.pair), q)
-    return bags.sums(grad_dot, k), grad_k, back.sums(weight.index_select(0, back.pair), grad), grad_entry
+    return bags.sums(grad_dot, k), back.sums(grad_dot, q), back.sums(weight, grad), grad_entry
 
 
 def _entries(table: Tensor, bags: Bags, rule: Rule) -> Tensor | None:
@@ -128,9 +131,10 @@ class RowAttention(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor, keyed: Keyed, rule: Rule
     ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(q.device.type, enabled=False):
+        with own_precision(q):
             out, lse, kept = forward(q, k, v, table, keyed, rule)
-        ctx.save_for_backward(q, k, v, table, kept)
+        ctx.portion, weight = (None, None) if kept is None else kept
+        ctx.save_for_backward(q, k, v, table, weight)
         ctx.settings = keyed, rule
         ctx.set_materialize_grads(False)
         return out, lse
@@ -138,11 +142,11 @@ class RowAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> Any:
-        q, k, v, table, kept = ctx.saved_tensors
-        keyed, rule = ctx.settings
+        q, k, v, table, weight = ctx.saved_tensors
+        kept = None if weight is None else (ctx.portion, weight)
         grad_out = q.new_zeros(*q.shape[:2], v.shape[2]) if grad_out is None else grad_out
-        with torch.autocast(q.device.type, enabled=False):
-            grads = backward(grad_out, grad_lse, q, k, v, table, keyed, rule, kept)
+        with own_precision(q):
+            grads = backward(grad_out, grad_lse, q, k, v, table, *ctx.settings, kept)
         return *grads, None, None
 
 

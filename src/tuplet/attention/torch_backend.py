@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tuplet.attention import lines, rows
 from tuplet.attention.bags import Keyed, are_rows
-from tuplet.attention.weights import Rule, wide
+from tuplet.attention.weights import Rule, own_precision, wide
 from tuplet.patterns import Lines, Structure, unpack
 
 Structures = tuple[Structure, ...]
@@ -35,7 +35,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor]:
     structure = unpack(list(tensors), list(integers))
     rule = Rule(kernel, relation, scale)
-    with torch.autocast(q.device.type, enabled=False):  # the operator chooses its own precision
+    with own_precision(q):
         if isinstance(structure, Lines):
             return lines.forward(q, k, v, table, structure, rule)
         return rows.forward(q, k, v, table, Keyed.apart((structure,), len(k)), rule)[:2]
@@ -53,7 +53,7 @@ def _attend_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     structure = unpack(list(tensors), list(integers))
     rule = Rule(kernel, relation, scale)
-    with torch.autocast(q.device.type, enabled=False):
+    with own_precision(q):
         if isinstance(structure, Lines):
             return lines.backward(grad_out, grad_lse, q, k, v, table, out, lse, structure, rule)
         return rows.backward(grad_out, grad_lse, q, k, v, table, Keyed.apart((structure,), len(k)), rule)

@@ -6,6 +6,7 @@ relation, ``weight`` = what multiplies the value.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -72,6 +73,12 @@ def narrow(x: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype == torch.float16 and x.dtype != dtype:
         x = x.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max)
     return x.to(dtype)
+
+
+def own_precision(x: Tensor) -> AbstractContextManager[object]:
+    """Where operators choose their precision themselves."""
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

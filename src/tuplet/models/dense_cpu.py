@@ -42,8 +42,8 @@ class LinearParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, size: int, kinds: Sequence[int], *weights_biases: Tensor) -> Any:
         count, rows = len(weights_biases) // 2, x.shape[0]
-        x, *weights = (tensor.contiguous() for tensor in (x, *weights_biases[:count]))
-        parts, biases = _parts(weights, size), _parts([bias.contiguous() for bias in weights_biases[count:]], size)
+        x, *both = (tensor.contiguous() for tensor in (x, *weights_biases))
+        weights, parts, biases = both[:count], _parts(both[:count], size), _parts(both[count:], size)
         whole, ends = len(parts) - len(kinds), list(accumulate(kinds))
         found = tuple(x.new_empty(rows, size) for _ in range(whole + 1))
         ctx.save_for_backward(x, *weights)
@@ -94,6 +94,10 @@ class FeedForward(torch.autograd.Function):
         return grad_x, grad_first.view_as(first), grad_first_bias, grad_last.view_as(last), grad_last_bias, None
 
 
-def _parts(layers: Sequence[Tensor], size: int) -> list[Tensor]:
-    """``size`` rows of layers each."""
-    return [part for layer in layers for part in (layer.split(size) if layer.shape[0] > size else (layer,))]
+def _parts(layers: Sequence[Tensor], size: int) -> list[int]:
+    """Where every ``size`` rows of contiguous layers begin, for as long as there are the layers."""
+    return [
+        layer.data_ptr() + first * layer.stride(0) * layer.element_size()
+        for layer in layers
+        for first in range(0, layer.shape[0], size)
+    ]

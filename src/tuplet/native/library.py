@@ -31,7 +31,8 @@ OLDER = {"AVX512": ["-mavx512f", "-mfma"], "AVX2": ["-mavx2", "-mfma"]}
 """The same for compilers that do not know those names."""
 
 
-Given = Tensor | list[Tensor] | tuple[Tensor, ...] | list[int] | int | float | None
+Several = list[Tensor] | tuple[Tensor, ...] | list[Tensor | None] | list[int]
+Given = Tensor | Several | int | float | None
 
 
 class _Wanted:
@@ -119,9 +120,9 @@ def _passed(value: Given) -> Any:
     if isinstance(value, Tensor):
         return _place(value)
     if isinstance(value, list | tuple):
-        if isinstance(value[0], Tensor):
-            return (ctypes.c_void_p * len(value))(*map(_place, value))
-        return (ctypes.c_int64 * len(value))(*value)
+        if isinstance(value[0], int):
+            return (ctypes.c_int64 * len(value))(*value)
+        return (ctypes.c_void_p * len(value))(*(None if one is None else _place(one) for one in value))
     return value
 
 
