@@ -21,6 +21,7 @@ from pathlib import Path
 PATHS = [
     "tests/attention/test_fused_models.py",
     "tests/attention/test_fused_norm.py",
+    "tests/attention/test_arithmetic.py",
     "tests/attention/test_mixing.py",
     "tests/attention/test_factorised.py",
     "tests/attention/test_favor.py",

@@ -52,7 +52,7 @@ def test_linear_maps(tokens, width, size):
     modules = layers((width, size), (width, 2 * size))
     x = torch.randn(tokens, width).double()
     assert_as_torch(lambda x: [linear(x, *modules)], x, modules)
-    assert_as_torch(lambda x: linear_parts(x, 3, *modules), x, modules)
+    assert_as_torch(lambda x: linear_parts(x, 3, size, *modules), x, modules)
 
 
 @needs_compiler
@@ -60,7 +60,7 @@ def test_linear_maps(tokens, width, size):
 def test_the_last_maps_are_one_for_each_kind(kinds):
     modules = layers(*[(6, 5)] * (2 + len(kinds)))
     x = torch.randn(sum(kinds), 6).double()
-    assert_as_torch(lambda x: linear_parts(x, 3, *modules, kinds=kinds), x, modules)
+    assert_as_torch(lambda x: linear_parts(x, 3, 5, *modules, kinds=kinds), x, modules)
 
 
 @needs_compiler
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_left_to_torch(x, words):
     assert not dense_cpu.fits(x, first.weight)
     for call in (
         lambda: linear(x, first),
-        lambda: linear_parts(x, 3, first),
+        lambda: linear_parts(x, 3, 1, first),
         lambda: feed_forward(x, first, nn.ReLU(), nn.Dropout(0.0), last),
     ):
         with pytest.raises(RuntimeError, match=words):
@@ -140,7 +140,7 @@ def test_threads_change_no_bit():
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             fed = results(lambda x: [feed_forward(x, first, nn.GELU(), nn.Dropout(0.0), last)], x, [first, last])
-            found.append([*fed, *results(lambda x: linear_parts(x, 2, first), x, [first])])
+            found.append([*fed, *results(lambda x: linear_parts(x, 2, 2, first), x, [first])])
     finally:
         torch.set_num_threads(threads)
     for other in found[1:]:
@@ -153,4 +153,4 @@ def test_gradients_by_finite_differences():
     x = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     weights = [parameter.detach().requires_grad_() for layer in (first, last) for parameter in layer.parameters()]
     assert gradcheck(lambda *tensors: dense_cpu.FeedForward.apply(*tensors, True), (x, *weights))
-    assert gradcheck(lambda x, w, b: dense_cpu.LinearParts.apply(x, 3, [2, 3], w, b), (x, *weights[:2]))
+    assert gradcheck(lambda x, w, b: dense_cpu.LinearParts.apply(x, [3], [2, 3], w, b), (x, *weights[:2]))

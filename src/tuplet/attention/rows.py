@@ -18,7 +18,6 @@ from tuplet.attention import compiled
 from tuplet.attention.bags import Bags, Keyed, Portion, Turned, portions
 from tuplet.attention.weights import Rule, narrow, own_precision, wide
 
-
 Kept = tuple[Portion, Tensor]
 """All pairs in a portion, and their (P,) weights."""
 
@@ -143,10 +142,11 @@ class RowAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> Any:
         q, k, v, table, weight = ctx.saved_tensors
+        keyed, rule = ctx.settings
         kept = None if weight is None else (ctx.portion, weight)
         grad_out = q.new_zeros(*q.shape[:2], v.shape[2]) if grad_out is None else grad_out
         with own_precision(q):
-            grads = backward(grad_out, grad_lse, q, k, v, table, *ctx.settings, kept)
+            grads = backward(grad_out, grad_lse, q, k, v, table, keyed, rule, kept)
         return *grads, None, None
 
 

@@ -141,25 +141,31 @@ def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, ste
     _forget_peak(gpu)
     loop = ready_loop(model, task, options, fabric)
     batches = in_batches(task.splits[0]["train"].tolist(), options.batch_size, steps)
-    times = [_timed(lambda batch=batch: loop.step([batch]), gpu) for batch in batches * 2][steps:]  # type: ignore[misc]
-    milliseconds = 1e3 * (statistics.median(times) if not gpu else sum(times) / len(times))
+    for batch in batches:
+        loop.step([batch])
     most = (torch.cuda.max_memory_allocated() if gpu else _resident()) / 2**20  # before anything else is measured
-    batching = [_timed(lambda batch=batch: prepare(model, task.graphs, batch), gpu) for batch in batches]  # type: ignore[misc]
+    times, batching, products = [], [], []
+    bare = _products(model, task, batches[0], options)
+    for batch in batches:  # in turn: a machine that is slow for a while is slow for all of them
+        times.append(_timed(lambda batch=batch: loop.step([batch]), gpu))  # type: ignore[misc]
+        products.append(_timed(bare, gpu))
+        batching.append(_timed(lambda batch=batch: prepare(model, task.graphs, batch), gpu))  # type: ignore[misc]
+    milliseconds = 1e3 * statistics.median(times)
     flops, traffic = _work(model, task, batches[0], options.precision)
-    products, copies = _rates(fabric.device, options.precision)
+    rate, copies = _rates(fabric.device, options.precision)
     return Measured(
         name,
         options.precision,
         milliseconds,
         math.nan if loop.recorder is not None else 1e3 * statistics.median(batching),
-        1e3 * _products(model, task, batches[0], options),
+        1e3 * statistics.median(products),
         1e3 * options.batch_size / milliseconds,
         most,
         sum(parameter.numel() for parameter in model.parameters()),
         loop.recorder is not None,
         flops,
         traffic,
-        1e3 * max(flops / products, traffic / copies),
+        1e3 * max(flops / rate, traffic / copies),
         _launches(lambda: loop.step([batches[0]])) if gpu else 0,
     )
 
@@ -215,8 +221,8 @@ class _Products(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def _products(model: nn.Module, task: Task, members: Members, options: TrainOptions) -> float:
-    """Seconds that the matrix products of one step take by themselves: those of the linear maps, forward and backward.
+def _products(model: nn.Module, task: Task, members: Members, options: TrainOptions) -> Callable[[], object]:
+    """The matrix products of one step by themselves: those of the linear maps, forward and backward.
 
     They are collected from a step on a CPU, where each is an operation of its own; kernels do the same work.
     """
@@ -231,18 +237,18 @@ def _products(model: nn.Module, task: Task, members: Members, options: TrainOpti
     ]
 
     def run() -> None:
-        for a, b, count in pairs:
-            for _ in range(count):
-                a @ b
+        with matmul_precision(MATMUL[options.precision]):
+            for a, b, count in pairs:
+                for _ in range(count):
+                    a @ b
 
-    with matmul_precision(MATMUL[options.precision]):
+    run()
+    if device.type != "cuda":
+        return run
+    graph = torch.cuda.CUDAGraph()  # or launches are what is measured
+    with torch.cuda.graph(graph):
         run()
-        if device.type != "cuda":
-            return min(_timed(run, False) for _ in range(3))
-        graph = torch.cuda.CUDAGraph()  # or launches are what is measured
-        with torch.cuda.graph(graph):
-            run()
-        return min(_timed(graph.replay, True) for _ in range(3))
+    return graph.replay
 
 
 def _work(model: nn.Module, task: Task, members: Members, precision: str) -> tuple[float, float]:

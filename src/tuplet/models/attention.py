@@ -185,18 +185,15 @@ class TokenAttention(nn.Module):
             )
             return self.map_features([*real, *other], list(unreal), layouts)
         if self.key is not None and self.values is not None:
-            parts = [*linear_parts(x, 3, self.query, self.key, *self.values, kinds=layouts.kinds)]
+            parts = linear_parts(x, 3, self.heads, self.query, self.key, *self.values, kinds=layouts.kinds)
         elif self.key_value is not None and y is x:
-            parts = [*linear_parts(x, 3, self.query, self.key_value)]
+            parts = linear_parts(x, 3, self.heads, self.query, self.key_value)
         else:
-            keyed = () if self.key_value is None else linear_parts(y, 2, self.key_value)
-            parts = [linear(x, self.query), *keyed]
+            keyed = () if self.key_value is None else linear_parts(y, 2, self.heads, self.key_value)
+            parts = *linear_parts(x, 1, self.heads, self.query), *keyed
         known = self.virtual is not None and virtual is not None
-        few = linear_parts(virtual, 3, self.virtual) if known else ()  # type: ignore[arg-type]
-        split = (self.heads, -1)
-        return self.map_features(
-            [part.unflatten(-1, split) for part in parts], [part.unflatten(-1, split) for part in few], layouts
-        )
+        few = linear_parts(virtual, 3, self.heads, self.virtual) if known else ()  # type: ignore[arg-type]
+        return self.map_features([*parts], [*few], layouts)
 
     def map_features(
         self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts

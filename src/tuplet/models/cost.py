@@ -7,6 +7,7 @@ token. Attention keeps nothing of the size of the pairs but for rows, which are 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import comb
 
@@ -318,12 +319,11 @@ def available_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    try:
-        with open("/proc/meminfo") as lines:
-            fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError), open("/proc/meminfo") as lines:  # every batch asks, and it stands near the top
+        for line in lines:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def refuse_if_too_large(cost: Cost, config: ModelConfig, device: torch.device) -> None:

@@ -33,7 +33,7 @@ def linear(x: Tensor, *layers: nn.Linear, still: bool = False) -> Tensor:
     weight = layers[0].weight if one else torch.cat([layer.weight for layer in layers])
     bias = layers[0].bias if one else torch.cat([layer.bias for layer in layers])
     if dense_cpu.fits(x, weight):
-        return dense_cpu.LinearParts.apply(x, len(weight), [len(x)], weight, bias)[0]
+        return dense_cpu.LinearParts.apply(x, [len(weight)], [len(x)], weight, bias)[0]
     return row_linear(x, weight, bias, still)
 
 
@@ -62,13 +62,16 @@ def _of_kinds(x: Tensor, layers: Sequence[nn.Linear], kinds: Sequence[int]) -> T
     return torch.cat([linear(part, *shared, own) for part, own in zip(x.split(list(kinds)), last, strict=True)])
 
 
-def linear_parts(x: Tensor, count: int, *layers: nn.Linear, kinds: Sequence[int] = ()) -> tuple[Tensor, ...]:
-    """The same as ``count`` equal parts (T, outputs / count); on a CPU each is a product, and a matrix, of its own."""
+def linear_parts(
+    x: Tensor, count: int, heads: int, *layers: nn.Linear, kinds: Sequence[int] = ()
+) -> tuple[Tensor, ...]:
+    """The same as ``count`` equal parts (T, heads, outputs / count / heads); on a CPU each is a product, and a tensor, of its own."""
     if not dense_cpu.fits(x, layers[0].weight):
-        return _of_kinds(x, layers, kinds).chunk(count, -1)
+        return tuple(part.unflatten(-1, (heads, -1)) for part in _of_kinds(x, layers, kinds).chunk(count, -1))
     size = layers[-1].out_features if kinds else sum(layer.out_features for layer in layers) // count
     parameters = [layer.weight for layer in layers] + [layer.bias for layer in layers]
-    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(x, size, kinds or [len(x)], *parameters)
+    shape = heads, size // heads
+    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(x, shape, kinds or [len(x)], *parameters)
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from math import prod
 from typing import Any
 
 import torch
@@ -33,19 +34,19 @@ def library_for(x: Tensor) -> Library:
 
 
 class LinearParts(torch.autograd.Function):
-    """W_i x + b_i of layers W_i in parts of ``size`` outputs, each a matrix of its own: nothing need be taken apart or put
-    together, forward or backward.
+    """W_i x + b_i of layers W_i in parts of a ``shape`` of outputs, each a tensor of its own: nothing need be taken apart or
+    put together, forward or backward.
 
     The last parts are one for each of ``kinds`` of tokens, so many of each, and share a matrix.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, size: int, kinds: Sequence[int], *weights_biases: Tensor) -> Any:
-        count, rows = len(weights_biases) // 2, x.shape[0]
+    def forward(ctx: Any, x: Tensor, shape: Sequence[int], kinds: Sequence[int], *weights_biases: Tensor) -> Any:
+        count, rows, size = len(weights_biases) // 2, x.shape[0], prod(shape)
         x, *both = (tensor.contiguous() for tensor in (x, *weights_biases))
         weights, parts, biases = both[:count], _parts(both[:count], size), _parts(both[count:], size)
         whole, ends = len(parts) - len(kinds), list(accumulate(kinds))
-        found = tuple(x.new_empty(rows, size) for _ in range(whole + 1))
+        found = tuple(x.new_empty(rows, *shape) for _ in range(whole + 1))
         ctx.save_for_backward(x, *weights)
         ctx.ranges = [0] * (whole + 1) + ends[:-1], [rows] * whole + ends
         ctx.size, ctx.last = size, len(kinds) - 1

@@ -36,6 +36,17 @@ def exp(x, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def operand(x, PRECISION: tl.constexpr):
+    """``x`` as one side of a product: tensor cores cut off what TF32 has no digits for, which makes every product a little too
+    small; so it is rounded before."""
+    if PRECISION == "tf32" and x.dtype == tl.float32:
+        bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+        return bits.to(tl.float32, bitcast=True)
+    else:
+        return x
+
+
+@triton.jit
 def share_of(out, total):
     """Rows divided by their totals. The division of rows would be a rough one."""
     return out * tl.div_rn(tl.full(total.shape, 1.0, tl.float32), tl.maximum(total, TINY))[:, None]

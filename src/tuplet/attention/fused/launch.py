@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Any
 
 import torch
@@ -75,10 +76,10 @@ def forward(
 
 
 def _splits(lines: FusedLines, side: int, tile: int) -> int:
-    """Into how many portions the walk along the other side is cut, where lines are few tokens wide and many long."""
-    if lines.longest[side] > 16:
-        return 1
-    return max(1, min(16, -(-lines.longest[1 - side] // tile)))
+    """Into how many portions the walk along the other side is cut, where lines are few tokens wide and many long: about as many as
+    a portion has tiles, so that no sum has many more terms than another."""
+    tiles = -(-lines.longest[1 - side] // tile)
+    return 1 if lines.longest[side] > 16 else max(1, min(16, tiles), isqrt(tiles))
 
 
 def backward(

@@ -11,7 +11,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tuplet.attention.fused.arithmetic import NONE, RELU, REWEIGHT, TINY, exp, gradients, scores, share_of, weights
+from tuplet.attention.fused.arithmetic import (
+    NONE,
+    RELU,
+    REWEIGHT,
+    TINY,
+    exp,
+    gradients,
+    operand,
+    scores,
+    share_of,
+    weights,
+)  # fmt: skip
 from tuplet.kernels.sizes import COUNTS
 
 
@@ -37,6 +48,14 @@ def rows_of(X, token, exists, head, token_stride, head_stride, width, WIDTH: tl.
     column = tl.arange(0, WIDTH)
     at = X + token[:, None] * token_stride + head * head_stride + column[None, :]
     return tl.load(at, mask=exists[:, None] & (column < width)[None, :], other=0.0)
+
+
+@triton.jit
+def _operands(
+    X, token, exists, head, token_stride, head_stride, width, WIDTH: tl.constexpr, PRECISION: tl.constexpr
+):  # fmt: skip
+    """The same, ready for products."""
+    return operand(rows_of(X, token, exists, head, token_stride, head_stride, width, WIDTH), PRECISION)
 
 
 @triton.jit
@@ -104,7 +123,7 @@ def forward(
     place = tile * ROWS + tl.arange(0, ROWS)
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
-    q = rows_of(Q, query, live, head, q_token, q_head, width, WIDTH)
+    q = _operands(Q, query, live, head, q_token, q_head, width, WIDTH, PRECISION)
     start, stride, length = side_of(Key, group, line, lines)
     largest = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
@@ -113,8 +132,8 @@ def forward(
         key_place = first + tl.arange(0, COLUMNS)
         there = key_place < length
         key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-        k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH)
-        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES)
+        k = _operands(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
+        v = _operands(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
         exists = live[:, None] & there[None, :]
         if SKIP:
             exists = exists & (query[:, None] != key[None, :])
@@ -139,7 +158,7 @@ def forward(
             largest = higher
         if RELATION == REWEIGHT:
             weight = weight * entry
-        out += tl.dot(weight.to(v.dtype), v, input_precision=PRECISION)
+        out += tl.dot(operand(weight.to(v.dtype), PRECISION), v, input_precision=PRECISION)
     lse = largest
     if KERNEL != RELU:
         out = share_of(out, total)
@@ -180,11 +199,13 @@ def merge(
 @triton.jit
 def _query_side(
     Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head,
-    SHIFTED: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    SHIFTED: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Vectors of some queries, their gradients, log-sum-exps, and what ``Shift`` has for them, if SHIFTED."""
-    q = rows_of(Q, query, live, head, q_token, q_head, width, WIDTH)
-    grad = rows_of(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES)
+    q = _operands(Q, query, live, head, q_token, q_head, width, WIDTH, PRECISION)
+    grad = _operands(
+        GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES, PRECISION
+    )  # fmt: skip
     lse = tl.load(Lse + query * heads + head, mask=live, other=0.0)
     lse = tl.where(lse == float("-inf"), 0.0, lse)
     shift = lse * 0.0
@@ -220,14 +241,15 @@ def backward_line(
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
-        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, SHIFTED, WIDTH, VALUES
+        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, SHIFTED, WIDTH, VALUES,
+        PRECISION,
     )  # fmt: skip
     start, stride, length = side_of(Key, group, line, lines)
     key_place = tl.arange(0, COLUMNS)
     there = key_place < length
     key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-    k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH)
-    v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES)
+    k = _operands(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
+    v = _operands(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
     exists = live[:, None] & there[None, :]
     if SKIP:
         exists = exists & (query[:, None] != key[None, :])
@@ -258,8 +280,8 @@ def backward_line(
         sums = _sum_by_type(tl.zeros((TYPES,), tl.float32), kind, grad_entry, types, TYPES)
         number = tl.arange(0, TYPES)
         tl.store(Partial + (line * heads + head) * types + number, sums, mask=number < types)
-    grad_dot = grad_dot.to(q.dtype)
-    grad_v = tl.dot(tl.trans(weight.to(v.dtype)), grad, input_precision=PRECISION)
+    grad_dot, weight = operand(grad_dot.to(q.dtype), PRECISION), operand(weight.to(v.dtype), PRECISION)
+    grad_v = tl.dot(tl.trans(weight), grad, input_precision=PRECISION)
     put_rows(GradV, key, there, head, gv_token, value_width, value_width, grad_v, ADD, VALUES)
     grad_k = tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION)
     put_rows(GradK, key, there, head, gk_token, width, width, grad_k, ADD, WIDTH)
@@ -285,7 +307,8 @@ def backward_queries(
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
     q, grad, lse, shift = _query_side(
-        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, True, WIDTH, VALUES
+        Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, True, WIDTH, VALUES,
+        PRECISION,
     )  # fmt: skip
     start, stride, keys_here = side_of(Key, group, line, lines)
     if tile * ROWS >= length:
@@ -296,8 +319,8 @@ def backward_queries(
         key_place = first + tl.arange(0, COLUMNS)
         there = key_place < keys_here
         key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-        k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH)
-        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES)
+        k = _operands(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
+        v = _operands(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
         exists = live[:, None] & there[None, :]
         if SKIP:
             exists = exists & (query[:, None] != key[None, :])
@@ -314,7 +337,7 @@ def backward_queries(
         )
         if RELATION != NONE:
             sums = _sum_by_type(sums, kind, grad_entry, types, TYPES)
-        grad_q += tl.dot(grad_dot.to(k.dtype), k, input_precision=PRECISION)
+        grad_q += tl.dot(operand(grad_dot.to(k.dtype), PRECISION), k, input_precision=PRECISION)
     if RELATION != NONE:
         number = tl.arange(0, TYPES)
         tl.store(
@@ -344,8 +367,8 @@ def backward_keys(
     key_place = tile * COLUMNS + tl.arange(0, COLUMNS)
     there = key_place < length
     key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-    k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH)
-    v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES)
+    k = _operands(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
+    v = _operands(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
     start, stride, length = side_of(Query, group, line, lines)
     grad_k = tl.zeros((COLUMNS, WIDTH), tl.float32)
     grad_v = tl.zeros((COLUMNS, VALUES), tl.float32)
@@ -354,7 +377,8 @@ def backward_keys(
         live = place < length
         query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
         q, grad, lse, shift = _query_side(
-            Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, True, WIDTH, VALUES
+            Q, GradOut, Lse, Shift, query, live, head, heads, width, value_width, q_token, q_head, True, WIDTH, VALUES,
+            PRECISION,
         )  # fmt: skip
         exists = live[:, None] & there[None, :]
         if SKIP:
@@ -370,8 +394,9 @@ def backward_keys(
         grad_dot, weight, _ = gradients(
             dot, entry, exists, grad_weight, lse[:, None], 0.0, shift[:, None], scale, KERNEL, RELATION, PRECISION
         )
-        grad_v += tl.dot(tl.trans(weight.to(v.dtype)), grad, input_precision=PRECISION)
-        grad_k += tl.dot(tl.trans(grad_dot.to(q.dtype)), q, input_precision=PRECISION)
+        grad_dot, weight = operand(grad_dot.to(q.dtype), PRECISION), operand(weight.to(v.dtype), PRECISION)
+        grad_v += tl.dot(tl.trans(weight), grad, input_precision=PRECISION)
+        grad_k += tl.dot(tl.trans(grad_dot), q, input_precision=PRECISION)
     put_rows(GradK + split * keys * gk_token, key, there, head, gk_token, width, width, grad_k, ADD, WIDTH)
     put_rows(
         GradV + split * keys * gv_token, key, there, head, gv_token, value_width, value_width, grad_v, ADD, VALUES
