@@ -151,6 +151,25 @@ def test_compiled_rows_are_those_of_torch(case, rule, dtype):
     torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.skipif(load(torch.empty(0)) is None, reason="there is no C compiler here")
+@pytest.mark.parametrize("case", [case for case in CASES if may_be_rows(case[1])], ids=lambda case: case[0])
+def test_pairs_are_listed_and_transposed_alike(case):
+    """By compiled functions and by torch, of one group and of several that every head sees; of all queries and of some."""
+    _, layout, pairs, types = case
+    apart = bags.Keyed.apart((layout,), pairs.keys)
+    joined = bags.Keyed.joined((layout, layout), [pairs.keys] * 2, [types + 1] * 2)
+    reach = bags._reach(layout, pairs.queries)
+    for keyed in (apart, joined):
+        for span in (slice(0, pairs.queries), slice(1, max(1, pairs.queries - 1))):
+            found = []
+            for way in (nullcontext, set_aside):
+                with way():
+                    one = bags._bags([reach] * len(keyed.groups), 3, span, keyed)
+                    found.append([*vars(one).values(), *vars(one.transposed(keyed.keys)).values()])
+            assert len(found[0][1]) == 3 * (span.stop - span.start) + 1
+            torch.testing.assert_close(*([x for x in some if torch.is_tensor(x)] for some in found), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -270,8 +270,8 @@ def _bags(reaches: list[_Reach], heads: int, span: slice, keyed: Keyed) -> Bags:
     if (library := _compiled(reaches[0].target)) is None:
         return Bags(heads, *(x.to(torch.int32) for x in _listed(reaches, seen, span, keyed)))
     bags = Bags(heads, *(torch.empty(size, dtype=torch.int32) for size in (rows + 1, pairs, pairs, pairs)))
-    counted = [[part[span].contiguous() for part in (r.first, r.count, r.base, r.step)] for r in reaches]
-    targets = [reach.target.contiguous() for reach in reaches]
+    counted = [[part[span].long().contiguous() for part in (r.first, r.count, r.base, r.step)] for r in reaches]
+    targets = [reach.target.long().contiguous() for reach in reaches]
     kinds = [reach.kind.long() if reach.kind.numel() else None for reach in reaches]
     slots = [group for groups in seen for group in groups]
     given = (

@@ -66,6 +66,7 @@ class TokenAttention(nn.Module):
         features: random features of FAVOR+.
         kinds: dimensions of simplices, each of which has value weights V^k of its own; 1 for tuples.
         phi: "types" looks relations up in a learned table; "identity" and "mlp" are functions of ``Layouts.values``.
+        depth: layers of the model, whose messages add up.
     """
 
     def __init__(
@@ -81,9 +82,11 @@ class TokenAttention(nn.Module):
         features: int | None = None,
         kinds: int = 1,
         phi: str = "types",
+        depth: int = 1,
     ) -> None:
         super().__init__()
         self.heads = heads
+        self.depth = depth
         self.patterns = patterns
         self.joint = joint
         self.query = nn.Linear(dim, dim)
@@ -110,13 +113,14 @@ class TokenAttention(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Scores begin small and messages of full size, so that no softmax is saturated and no layer fades out.
+        """Scores begin small, so that no softmax is saturated. Messages are averages of what tokens have in common: those of all
+        layers together begin with the size of a token, or little would be left of what is its own.
 
         Relations begin spread out around "no effect", and pairs joined by an edge stand out: Ngbh+ begins by looking at
         neighbours, which are few among n nodes.
         """
         nn.init.xavier_uniform_(self.query.weight, gain=0.5)
-        nn.init.xavier_uniform_(self.output.weight, gain=2**0.5)
+        nn.init.xavier_uniform_(self.output.weight, gain=(2 / self.depth) ** 0.5)
         if self.key_value is not None:
             for part, gain in zip(self.key_value.weight.chunk(2), (0.5, 2**0.5), strict=True):
                 nn.init.xavier_uniform_(part, gain=gain)

@@ -85,6 +85,7 @@ class Transformer(nn.Module):
                 config.features,
                 kinds,
                 config.phi,
+                config.depth,
             )
 
         self.layers = nn.ModuleList(Block(config, attention(layer)) for layer in range(config.depth))
