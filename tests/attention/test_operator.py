@@ -154,20 +154,43 @@ def test_compiled_rows_are_those_of_torch(case, rule, dtype):
 @pytest.mark.skipif(load(torch.empty(0)) is None, reason="there is no C compiler here")
 @pytest.mark.parametrize("case", [case for case in CASES if may_be_rows(case[1])], ids=lambda case: case[0])
 def test_pairs_are_listed_and_transposed_alike(case):
-    """By compiled functions and by torch, of one group and of several that every head sees; of all queries and of some."""
+    """By compiled functions and by torch, of one group and of two that heads share or all see; of all queries and of some."""
     _, layout, pairs, types = case
-    apart = bags.Keyed.apart((layout,), pairs.keys)
-    joined = bags.Keyed.joined((layout, layout), [pairs.keys] * 2, [types + 1] * 2)
-    reach = bags._reach(layout, pairs.queries)
-    for keyed in (apart, joined):
-        for span in (slice(0, pairs.queries), slice(1, max(1, pairs.queries - 1))):
+    queries, keys = pairs.queries, pairs.keys
+    lists = structure.Rows.of(torch.arange(queries).repeat(2), torch.arange(2 * queries) % max(keys, 1), queries)
+    both = (layout, lists) if keys else (layout, layout)
+    for keyed in (
+        bags.Keyed.apart((layout,), keys),
+        bags.Keyed.apart(both, keys),
+        bags.Keyed.joined(both, [keys, keys], [types + 1, 1]),
+    ):
+        reaches = [bags._reach(group, queries) for group in keyed.groups]
+        for span in (slice(0, queries), slice(1, max(1, queries - 1))):
             found = []
             for way in (nullcontext, set_aside):
                 with way():
-                    one = bags._bags([reach] * len(keyed.groups), 3, span, keyed)
-                    found.append([*vars(one).values(), *vars(one.transposed(keyed.keys)).values()])
-            assert len(found[0][1]) == 3 * (span.stop - span.start) + 1
-            torch.testing.assert_close(*([x for x in some if torch.is_tensor(x)] for some in found), rtol=0, atol=0)
+                    one = bags._bags(reaches, 3, span, keyed)
+                    turned = one.transposed(keyed.keys)
+                    found.append(
+                        [one.offsets, one.row, one.column, one.kind, turned.offsets, turned.column, turned.pair]
+                    )
+            assert len(found[0][0]) == 3 * (span.stop - span.start) + 1
+            torch.testing.assert_close(*found, rtol=0, atol=0)
+            long = bags.Bags(3, *(x.long() for x in found[0][:4])).transposed(
+                keyed.keys
+            )  # where there are more than 2^31
+            torch.testing.assert_close([long.offsets, long.column, long.pair], [x.long() for x in found[0][4:]])
+
+
+@pytest.mark.skipif(load(torch.empty(0)) is None, reason="there is no C compiler here")
+@pytest.mark.parametrize(
+    "rowptr, kinds", [([0, 2, 9], 3), ([0, 2, -1], 3), ([0, 1, 3], 2)], ids=["beyond", "below", "types"]
+)
+def test_rows_that_contradict_themselves_are_not_read_beyond(rowptr, kinds):
+    lists = structure.Rows(torch.tensor(rowptr), torch.tensor([0, 1, 0]), torch.zeros(kinds, dtype=torch.int8))
+    given = [torch.randn(2, 2, 4) for _ in range(3)] + [torch.randn(1, 2)]
+    with pytest.raises((IndexError, RuntimeError)):
+        rows.RowAttention.apply(*given, bags.Keyed.apart((lists,), 2), Rule("softmax", "bias", 1.0))
 
 
 @pytest.mark.parametrize(
@@ -207,6 +230,28 @@ def test_layouts_hold_the_defined_pairs(case):
     laid_out = sorted(zip(*[part.tolist() for part in layout.pairs()[keep]], strict=True))
     defined = sorted(zip(*[part.tolist() for part in pairs.pairs()[keep]], strict=True))
     assert laid_out == defined
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.kernel in KERNELS], ids=str)
+def test_rows_in_portions_are_the_same(rule, monkeypatch):
+    """Where pairs are too many for one portion, nothing is kept for the way back."""
+    most = 0
+    for (name, layout, pairs, types), (_, whole, _, _) in zip(cases(), CASES, strict=True):
+        if not serves((name, layout, pairs, types), rule) or not may_be_rows(layout):
+            continue
+        results = []
+        for each, at_once in ((whole, bags.PAIRS_AT_ONCE), (layout, 3)):
+            with monkeypatch.context() as patch:
+                for few in ("PAIRS_COMPILED", "PAIRS_A_ROW") if at_once == 3 else ():
+                    patch.setattr(bags, few, 0)
+                patch.setattr(bags, "PAIRS_AT_ONCE", at_once)
+                given, keyed = inputs(pairs, types, rule.kernel), bags.Keyed.apart((each,), pairs.keys)
+                most = max(most, len(list(bags.portions(keyed, given[0]))))
+                message, _ = rows.RowAttention.apply(*given, keyed, rule)
+                grads = torch.autograd.grad(message.square().sum(), given, materialize_grads=True)
+            results.append([message.detach(), *grads])
+        torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12, msg=name)
+    assert most > 4
 
 
 @pytest.mark.parametrize(

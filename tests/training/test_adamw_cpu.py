@@ -80,10 +80,15 @@ def test_what_is_held_still_stays():
 
 
 def test_the_rest_is_left_to_torch():
-    """No gradient at all, numbers of another type, and numbers that do not stand one after another."""
+    """No gradient at all, numbers of another type or not one after another, other ways of AdamW, several groups of weights."""
     weights = _weights(torch.float32)
     assert not adamw_cpu.update(_optimiser(weights), None)
     for others in ([nn.Parameter(torch.randn(4, 4, dtype=torch.bfloat16))], [nn.Parameter(torch.randn(4, 3).t())]):
         assert _learn(others, _optimiser(others), 1.0, 3, adamw_cpu.update) == 0
-    mixed = _weights(torch.float32) + _weights(torch.float64)
-    assert _learn(mixed, torch.optim.AdamW(mixed, 1e-2), None, 3, adamw_cpu.update) == 0
+    for other in ({"amsgrad": True}, {"maximize": True}, {"fused": False}):
+        weights = _weights(torch.float32)
+        optimiser = torch.optim.AdamW(weights, 1e-2, **{"fused": True, **other})
+        assert _learn(weights, optimiser, None, 3, adamw_cpu.update) == 0
+    weights = _weights(torch.float32)
+    several = torch.optim.AdamW([{"params": weights[:2]}, {"params": weights[2:]}], 1e-2, fused=True)
+    assert _learn(weights, several, None, 3, adamw_cpu.update) == 0

@@ -55,7 +55,7 @@ class Bags:
         """The same pairs in rows of the keys; their columns are rows of the queries."""
         rows = keys * self.heads
         library = _compiled(self.column)
-        if library is not None and self.most[0] < rows:
+        if library is not None and self.column.dtype == torch.int32 and self.most[0] < rows:
             turned = Turned(self.row.new_empty(rows + 1), torch.empty_like(self.row), torch.empty_like(self.row))
             given = self.row, self.column, turned.offsets, turned.column, turned.pair
             library.run("turn_pairs", len(self.row), rows, *given)
@@ -212,6 +212,14 @@ class _Reach:
     target: Tensor
     kind: Tensor
 
+    @cached_property
+    def within(self) -> bool:
+        """Whether all places are among the targets, each with a type where there are types."""
+        if len(self.count) == 0:
+            return True
+        least, most = int(torch.minimum(self.first, self.count).min()), int((self.first + self.count).max())
+        return least >= 0 and most <= len(self.target) and len(self.kind) in (0, len(self.target))
+
 
 def _reach(group: Structure, queries: int) -> _Reach:
     if isinstance(group, Walk):
@@ -262,34 +270,37 @@ def _cut(reaches: list[_Reach], heads: int, keyed: Keyed, few: int) -> list[slic
 
 def _bags(reaches: list[_Reach], heads: int, span: slice, keyed: Keyed) -> Bags:
     """The bags of the queries in a span."""
-    seen = [keyed.seen_by(head) for head in range(heads)]
-    rows, numbers = heads * (span.stop - span.start), [int(reach.count[span].sum()) for reach in reaches]
-    pairs = sum(numbers[group] for groups in seen for group in groups)
-    if max(pairs, keyed.keys * heads, rows) >= 1 << 31:
-        return Bags(heads, *_listed(reaches, seen, span, keyed))
-    if (library := _compiled(reaches[0].target)) is None:
-        return Bags(heads, *(x.to(torch.int32) for x in _listed(reaches, seen, span, keyed)))
-    bags = Bags(heads, *(torch.empty(size, dtype=torch.int32) for size in (rows + 1, pairs, pairs, pairs)))
+    seen, rows = [keyed.seen_by(head) for head in range(heads)], heads * (span.stop - span.start)
+    library = _compiled(reaches[0].target)
+    if library is not None and all(reach.within for reach in reaches):  # what lies beyond is for torch to refuse
+        numbers = [int(reach.count[span].sum()) for reach in reaches]
+        pairs = sum(numbers[group] for groups in seen for group in groups)
+        if max(pairs, keyed.keys * heads, rows) < 1 << 31:
+            return _listed_by(library, reaches, seen, span, keyed, pairs)
+    found = _listed(reaches, seen, span, keyed)
+    small = max(len(found[1]), keyed.keys * heads, rows) < 1 << 31
+    return Bags(heads, *(x.to(torch.int32) if small else x for x in found))
+
+
+def _listed_by(
+    library: Library, reaches: list[_Reach], seen: list[list[int]], span: slice, keyed: Keyed, pairs: int
+) -> Bags:
+    """The bags, of so many pairs, in which the heads see these groups."""
+    heads, tokens = len(seen), span.stop - span.start
+    sizes = heads * tokens + 1, pairs, pairs, pairs
+    bags = Bags(heads, *(torch.empty(size, dtype=torch.int32) for size in sizes))
     counted = [[part[span].long().contiguous() for part in (r.first, r.count, r.base, r.step)] for r in reaches]
     targets = [reach.target.long().contiguous() for reach in reaches]
-    kinds = [reach.kind.long() if reach.kind.numel() else None for reach in reaches]
-    slots = [group for groups in seen for group in groups]
-    given = (
-        slots,
-        *map(list, zip(*counted, strict=True)),
-        targets,
-        kinds,
-        list(keyed.first_keys),
-        list(keyed.first_types),
-    )
-    library.run(
-        "list_pairs", rows // heads, heads, len(seen[0]), *given, bags.offsets, bags.row, bags.column, bags.kind
-    )
+    kinds = [reach.kind.long().contiguous() if reach.kind.numel() else None for reach in reaches]
+    places = *(list(parts) for parts in zip(*counted, strict=True)), targets, kinds
+    slots, firsts = [group for groups in seen for group in groups], (list(keyed.first_keys), list(keyed.first_types))
+    found = bags.offsets, bags.row, bags.column, bags.kind
+    library.run("list_pairs", tokens, heads, len(seen[0]), slots, *places, *firsts, *found)
     return bags
 
 
 def _listed(reaches: list[_Reach], seen: list[list[int]], span: slice, keyed: Keyed) -> tuple[Tensor, ...]:
-    """Offsets, rows, columns and kinds of the bags in which the heads see these groups."""
+    """Offsets, rows, columns and kinds of the same by torch."""
     heads, starts = len(seen), [0] * len(reaches)
     target, kinds = reaches[0].target, reaches[0].kind
     if any(reach.target is not target for reach in reaches):

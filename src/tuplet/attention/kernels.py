@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tuplet.attention.weights import wide
+from tuplet.attention.weights import own_precision, wide
 from tuplet.kernels import has_kernels
 
 Kernel = Literal["softmax", "relu", "performer", "linear"]
@@ -84,7 +84,7 @@ class FavorFeatures(FeatureMap):
         self.directions.copy_(orthogonal_directions(self.features, self.directions.shape[1], generator))
 
     def _exponent(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
+        with own_precision(x):
             x = x.to(wide(x.dtype)) * x.shape[-1] ** -0.25
             return x @ self.directions.to(x.dtype).t() - (x * x).sum(-1, keepdim=True) / 2
 

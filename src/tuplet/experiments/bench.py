@@ -248,7 +248,12 @@ def _products(model: nn.Module, task: Task, members: Members, options: TrainOpti
     graph = torch.cuda.CUDAGraph()  # or launches are what is measured
     with torch.cuda.graph(graph):
         run()
-    return graph.replay
+
+    def replay() -> object:
+        graph.replay()
+        return pairs  # which the graph reads, so they have to stay
+
+    return replay
 
 
 def _work(model: nn.Module, task: Task, members: Members, precision: str) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.utils import scatter
 
-from tuplet.attention.weights import narrow, wide
+from tuplet.attention.weights import narrow, own_precision, wide
 from tuplet.kernels import Lists, add_up, listed, take
 from tuplet.models.block import make_activation
 from tuplet.models.config import ModelConfig
@@ -131,7 +131,7 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         linears = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-        with torch.autocast(x.device.type, enabled=False):
+        with own_precision(x):
             x = x.to(wide(x.dtype))
             for number, layer in enumerate(linears):
                 x = F.linear(self.activation(x) if number else x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))

@@ -1,4 +1,5 @@
-"""What a CPU does in a layer, compiled: attention over rows of pairs, linear maps, feed-forwards, and what follows on attention."""
+"""What a CPU does in a training step, compiled: attention over rows of pairs and their lists, linear maps, feed-forwards, what follows on
+attention, AdamW."""
 
 from tuplet.native.library import Library, load, set_aside
 

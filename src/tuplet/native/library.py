@@ -57,7 +57,7 @@ class Library:
         self._functions: dict[str, Any] = {}
 
     def run(self, name: str, *given: Given) -> None:
-        """Call a function with the number of threads and what is given; tensors are contiguous, and integers in them int32."""
+        """Call a function with the number of threads and what is given; tensors are contiguous, and of the types that it reads."""
         function = self._functions.get(name) or self._known(name, given)
         if function(torch.get_num_threads(), *map(_passed, given)):
             raise MemoryError(f"there is no memory for what {name} needs on the way")

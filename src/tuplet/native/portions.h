@@ -22,7 +22,7 @@ INLINE int64_t portions_of(int64_t rows) { return (rows + PORTION - 1) / PORTION
 /* Threads that have something to do. */
 INLINE int team(int64_t threads, int64_t rows) { return SMALLER(threads, LARGER(1, portions_of(rows))); }
 
-/* Rows of a chunk, and how many chunks there are. */
+/* Rows of a chunk, three portions at least since each chunk has sums of its own, and how many chunks there are. */
 INLINE int64_t chunk_of(int64_t rows) { return LARGER(3, (portions_of(rows) + CHUNKS - 1) / CHUNKS) * PORTION; }
 INLINE int64_t chunks_of(int64_t rows) { return rows ? (rows + chunk_of(rows) - 1) / chunk_of(rows) : 0; }
 

@@ -13,7 +13,9 @@ def update(optimiser: torch.optim.AdamW, clip: float | None) -> bool:
 
     The optimiser's memory is torch's own, which makes it in its first step, alike to the weights.
     """
-    (group,) = optimiser.param_groups
+    group, *others = optimiser.param_groups
+    if others or group["amsgrad"] or group["maximize"] or not group["fused"]:
+        return False
     weights = [weight for weight in group["params"] if weight.grad is not None]
     grads, memory = [weight.grad for weight in weights], [optimiser.state.get(weight, {}) for weight in weights]
     if not weights or not all(memory) or (library := load(weights[0])) is None:
@@ -23,7 +25,6 @@ def update(optimiser: torch.optim.AdamW, clip: float | None) -> bool:
         return False
     means, squares, steps = ([one[name] for one in memory] for name in ("exp_avg", "exp_avg_sq", "step"))
     sizes = [weight.numel() for weight in weights]
-    rates = float(clip or 0), float(group["lr"]), float(group["weight_decay"])
-    numbers = *rates, *group["betas"], group["eps"]
+    numbers = float(clip or 0), float(group["lr"]), float(group["weight_decay"]), *group["betas"], group["eps"]
     library.run("adamw", len(weights), sizes, weights, grads, means, squares, steps, *numbers)
     return True

@@ -41,7 +41,7 @@ def operand(x, PRECISION: tl.constexpr):
     small; so it is rounded before."""
     if PRECISION == "tf32" and x.dtype == tl.float32:
         bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
-        return bits.to(tl.float32, bitcast=True)
+        return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)  # one that is no number could become one
     else:
         return x
 

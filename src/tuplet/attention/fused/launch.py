@@ -76,8 +76,8 @@ def forward(
 
 
 def _splits(lines: FusedLines, side: int, tile: int) -> int:
-    """Into how many portions the walk along the other side is cut, where lines are few tokens wide and many long: about as many as
-    a portion has tiles, so that no sum has many more terms than another."""
+    """Into how many portions the walk along the other side is cut, where lines are few tokens wide and many long: sixteen, and
+    where lines are very long as many as a portion has tiles, so that no sum has many more terms than another."""
     tiles = -(-lines.longest[1 - side] // tile)
     return 1 if lines.longest[side] > 16 else max(1, min(16, tiles), isqrt(tiles))
 
