@@ -29,7 +29,7 @@ LINE_TENSORS, ROW_TENSORS = 6, 5
 """Tensors of the size of a tile of pairs, or of a portion of queries where there are no pairs, that exist at once."""
 BYTES_A_BAGGED_PAIR = 52
 """Most bytes that exist at once for a pair of rows, counted for each head: where it stands both ways, scores and gradients."""
-BYTES_A_VIRTUAL_PAIR, BYTES_TO_LIST_IT = 14, 20
+BYTES_A_VIRTUAL_PAIR, BYTES_TO_LIST_IT = 14, 13
 """Bytes of a token and a virtual one that see each other, each way and for each head: in training, and while they are listed."""
 EQUALITY_TENSORS = 4
 """The same for finding the equality patterns of a tile's pairs."""
