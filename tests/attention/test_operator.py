@@ -260,7 +260,6 @@ def test_rows_in_portions_are_the_same(rule, monkeypatch):
 def test_tiny_blocks_and_chunks_change_nothing(rule, monkeypatch):
     """Work cut into many tiles gives what one tile gives."""
     monkeypatch.setattr(structure, "block_size", lambda device: 64)
-    monkeypatch.setattr(structure, "chunk_size", lambda device: 3)
     monkeypatch.setattr("tuplet.attention.lines.block_size", lambda device: 64)
     monkeypatch.setattr("tuplet.attention.bags.PAIRS_AT_ONCE", 3)
     monkeypatch.setattr("tuplet.attention.bags.PAIRS_A_ROW", 0)

@@ -223,10 +223,7 @@ class _Reach:
 
 def _reach(group: Structure, queries: int) -> _Reach:
     if isinstance(group, Walk):
-        token = torch.arange(queries, device=group.col.device)
-        graph = torch.searchsorted(group.ptr, token, right=True) - 1
-        step = group.stride[graph]
-        node = group.first_node[graph] + (token - group.ptr[graph]) // step % group.n[graph]
+        token, node, step = group.places()
         first = group.rowptr[node]
         return _Reach(first, group.rowptr[node + 1] - first, token - node * step, step, group.col, step[:0])
     if isinstance(group, Rows):

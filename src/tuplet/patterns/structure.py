@@ -6,7 +6,7 @@ form in which it crosses into an attention operator; ``unpack`` is its inverse.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,11 +18,6 @@ from tuplet.patterns.relation import Equality, TypeMatrix
 def block_size(device: torch.device) -> int:
     """Numbers a head that lines work on at once (pairs, and vectors gathered for them): small enough for a CPU's cache."""
     return 1 << (16 if device.type == "cpu" else 21)
-
-
-def chunk_size(device: torch.device) -> int:
-    """Pairs that rows work on at once."""
-    return 1 << (13 if device.type == "cpu" else 18)
 
 
 QUERIES_A_TILE = 16
@@ -175,13 +170,11 @@ class Rows:
         rowptr: (T1+1,) first pair of each query.
         key: (P,) key of each pair.
         type: (P,) int8 type of each pair; empty where all pairs have type 0.
-        chunks: (M, 3) on the host: first query, end query, pairs; None before ``planned``.
     """
 
     rowptr: Tensor
     key: Tensor
     type: Tensor
-    chunks: Tensor | None = None
 
     @classmethod
     def of(cls, query: Tensor, key: Tensor, queries: int, kind: Tensor | None = None) -> Rows:
@@ -191,8 +184,8 @@ class Rows:
         return cls(rowptr, key[order], key.new_empty(0) if kind is None else kind[order])
 
     def planned(self) -> Rows:
-        """The same rows, cut into chunks."""
-        return replace(self, chunks=cut_rows(self.rowptr.diff()))
+        """The rows themselves: only lines are cut into blocks."""
+        return self
 
     def transposed(self, keys: int) -> Rows:
         """The same pairs as rows of the keys, whose entries are queries."""
@@ -200,24 +193,13 @@ class Rows:
         query = repeat(queries, self.rowptr.diff(), len(self.key))
         return Rows.of(self.key, query, keys, self.type if self.type.numel() else None)
 
-    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Pairs of queries first..end: the query counted from ``first``, the key, and the type (None: all are 0)."""
-        begin = self.rowptr[first : end + 1]
-        place = repeat(torch.arange(end - first, device=self.key.device), begin[1:] - begin[:-1], pairs)
-        pair = begin[0] + torch.arange(pairs, device=self.key.device)
-        return place, self.key[pair], self.type[pair].long() if self.type.numel() else None
-
-    def steps(self) -> list[list[int]]:
-        """The chunks, one after another."""
-        return _listed(self.chunks)
-
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly."""
-        return _chunk_pairs(self, self.key.device)
+        query = repeat(torch.arange(len(self.rowptr) - 1, device=self.key.device), self.rowptr.diff(), len(self.key))
+        return query, self.key, self.type.long() if self.type.numel() else torch.zeros_like(self.key)
 
     def pack(self) -> tuple[list[Tensor], list[int]]:
-        assert self.chunks is not None, "rows are planned before they are used"
-        return [self.rowptr, self.key, self.type, self.chunks], [_ROWS]
+        return [self.rowptr, self.key, self.type], [_ROWS]
 
 
 @dataclass(frozen=True)
@@ -232,7 +214,6 @@ class Walk:
         first_node: (G,) first node of each graph.
         rowptr, col: the graph's compressed sparse rows.
         tokens: T.
-        chunks: (M, 3) on the host: first query, end query, pairs; None before ``planned``.
     """
 
     ptr: Tensor
@@ -242,45 +223,31 @@ class Walk:
     rowptr: Tensor
     col: Tensor
     tokens: int
-    chunks: Tensor | None = None
 
     def planned(self) -> Walk:
-        """The same walk, cut into chunks."""
-        _, node, _ = self.places(0, self.tokens)
-        return replace(self, chunks=cut_rows(self.rowptr[node + 1] - self.rowptr[node]))
+        """As ``Rows.planned``."""
+        return self
 
-    def places(self, first: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens first..end, the node of each at the axis, and the axis' stride there."""
-        token = torch.arange(first, end, device=self.col.device)
+    def places(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(T,) all tokens, the node of each at the axis, and the axis' stride there."""
+        token = torch.arange(self.tokens, device=self.col.device)
         graph = torch.searchsorted(self.ptr, token, right=True) - 1
         stride = self.stride[graph]
         return token, self.first_node[graph] + (token - self.ptr[graph]) // stride % self.n[graph], stride
 
-    def chunk(self, first: int, end: int, pairs: int) -> tuple[Tensor, Tensor, None]:
-        """As ``Rows.chunk``."""
-        token, node, stride = self.places(first, end)
-        begin = self.rowptr[node]
-        count = self.rowptr[node + 1] - begin
-        place = repeat(token - first, count, pairs)
-        # everything that depends on the query alone is summed before it is spread over the pairs
-        edge = torch.arange(pairs, device=self.col.device) + (begin - count.cumsum(0) + count)[place]
-        key = (token - node * stride)[place] + self.col[edge] * stride[place]
-        return place, key, None
-
-    def steps(self) -> list[list[int]]:
-        """The chunks, one after another."""
-        return _listed(self.chunks)
-
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """All (query, key, type), explicitly."""
-        return _chunk_pairs(self, self.col.device)
+        token, node, stride = self.places()
+        begin = self.rowptr[node]
+        count = self.rowptr[node + 1] - begin
+        total = int(count.sum())
+        query = repeat(token, count, total)
+        edge = torch.arange(total, device=self.col.device) + (begin - count.cumsum(0) + count)[query]
+        key = (token - node * stride)[query] + self.col[edge] * stride[query]
+        return query, key, torch.zeros_like(key)
 
     def pack(self) -> tuple[list[Tensor], list[int]]:
-        assert self.chunks is not None, "walks are planned before they are used"
-        return [self.ptr, self.stride, self.n, self.first_node, self.rowptr, self.col, self.chunks], [
-            _WALK,
-            self.tokens,
-        ]
+        return [self.ptr, self.stride, self.n, self.first_node, self.rowptr, self.col], [_WALK, self.tokens]
 
 
 Structure = Lines | Rows | Walk
@@ -293,39 +260,8 @@ def unpack(tensors: list[Tensor], integers: list[int]) -> Structure:
         return Lines.unpack(tensors, integers)
     if integers[0] == _ROWS:
         return Rows(*tensors)
-    ptr, stride, n, first_node, rowptr, col, chunks = tensors
-    return Walk(ptr, stride, n, first_node, rowptr, col, integers[1], chunks)
-
-
-def cut_rows(counts: Tensor) -> Tensor:
-    """(M, 3) chunks of consecutive queries with about ``chunk_size`` pairs each, from the pairs of each query."""
-    if counts.numel() == 0:
-        return torch.empty((0, 3), dtype=torch.long)
-    sums = counts.cumsum(0)
-    total = int(sums[-1])
-    size = chunk_size(counts.device)
-    marks = torch.arange(1, max(total // size + 1, 1), device=counts.device) * size
-    ends = torch.searchsorted(sums, marks).add_(1).clamp_(max=len(counts))
-    ends = torch.unique(torch.cat([ends, ends.new_tensor([len(counts)])]))
-    begins = torch.cat([ends.new_zeros(1), ends[:-1]])
-    before = torch.cat([sums.new_zeros(1), sums])
-    return torch.stack([begins, ends, before[ends] - before[begins]], dim=1).cpu()
-
-
-def _listed(chunks: Tensor | None) -> list[list[int]]:
-    assert chunks is not None, "rows are planned before they are used"
-    found: list[list[int]] = chunks.tolist()
-    return found
-
-
-def _chunk_pairs(rows: Rows | Walk, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    if rows.chunks is None:
-        return rows.planned().pairs()
-    parts = []
-    for first, end, pairs in rows.steps():
-        place, key, kind = rows.chunk(first, end, pairs)
-        parts.append([place + first, key, torch.zeros_like(key) if kind is None else kind])
-    return _concatenate(parts, device)
+    ptr, stride, n, first_node, rowptr, col = tensors
+    return Walk(ptr, stride, n, first_node, rowptr, col, integers[1])
 
 
 def _concatenate(parts: list[list[Tensor]], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
