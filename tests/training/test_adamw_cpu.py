@@ -90,5 +90,6 @@ def test_the_rest_is_left_to_torch():
         optimiser = torch.optim.AdamW(weights, 1e-2, **{"fused": True, **other})
         assert _learn(weights, optimiser, None, 3, adamw_cpu.update) == 0
     weights = _weights(torch.float32)
+    assert _learn(weights, torch.optim.SGD(weights, 1e-2), None, 3, adamw_cpu.update) == 0
     several = torch.optim.AdamW([{"params": weights[:2]}, {"params": weights[2:]}], 1e-2, fused=True)
     assert _learn(weights, several, None, 3, adamw_cpu.update) == 0

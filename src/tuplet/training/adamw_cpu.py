@@ -8,13 +8,19 @@ import torch
 from tuplet.native import load
 
 
-def update(optimiser: torch.optim.AdamW, clip: float | None) -> bool:
+def update(optimiser: torch.optim.Optimizer, clip: float | None) -> bool:
     """One step on gradients that are no longer than ``clip`` all together; False where it is left to torch.
 
     The optimiser's memory is torch's own, which makes it in its first step, alike to the weights.
     """
     group, *others = optimiser.param_groups
-    if others or group["amsgrad"] or group["maximize"] or not group["fused"]:
+    if (
+        not isinstance(optimiser, torch.optim.AdamW)
+        or others
+        or group["amsgrad"]
+        or group["maximize"]
+        or not group["fused"]
+    ):
         return False
     weights = [weight for weight in group["params"] if weight.grad is not None]
     grads, memory = [weight.grad for weight in weights], [optimiser.state.get(weight, {}) for weight in weights]

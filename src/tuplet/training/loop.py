@@ -71,7 +71,7 @@ def ready_loop(model: nn.Module, task: Task, options: TrainOptions, fabric: Any)
     return loop
 
 
-def make_optimiser(model: nn.Module, options: TrainOptions, device: torch.device) -> torch.optim.AdamW:
+def make_optimiser(model: nn.Module, options: TrainOptions, device: torch.device) -> torch.optim.Optimizer:
     """AdamW as one kernel; on a GPU its learning rate lives there, so that steps can be recorded."""
     if device.type != "cuda":
         return torch.optim.AdamW(model.parameters(), options.lr, weight_decay=options.weight_decay, fused=True)

@@ -85,7 +85,7 @@ class State:
     """
 
     model: nn.Module
-    optimiser: torch.optim.AdamW
+    optimiser: torch.optim.Optimizer
     best: dict[str, Tensor] = field(default_factory=dict)
     history: History = field(default_factory=History)
     epoch: int = 0
