@@ -14,6 +14,8 @@ from tuplet.models import dense_cpu
 from tuplet.models.dense import linear, linear_parts, side_by_side
 from tuplet.patterns import FusedLines, FusedRows, Pattern
 
+FULL = 3
+"""Layers whose messages begin with full size; in deeper models they begin smaller, and with the same size all together."""
 FEW = 4096
 """A kernel takes all virtual tuples of a graph at once, if their number times heads times width is no more than this."""
 
@@ -113,14 +115,14 @@ class TokenAttention(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Scores begin small, so that no softmax is saturated. Messages are averages of what tokens have in common: those of all
-        layers together begin with the size of a token, or little would be left of what is its own.
+        """Scores begin small, so that no softmax is saturated, and messages of full size, so that no layer fades out; but messages
+        are averages of what tokens have in common, and beyond three layers' worth of them little would be left of a token's own.
 
         Relations begin spread out around "no effect", and pairs joined by an edge stand out: Ngbh+ begins by looking at
         neighbours, which are few among n nodes.
         """
         nn.init.xavier_uniform_(self.query.weight, gain=0.5)
-        nn.init.xavier_uniform_(self.output.weight, gain=(2 / self.depth) ** 0.5)
+        nn.init.xavier_uniform_(self.output.weight, gain=2**0.5 * min(1, FULL / self.depth))
         if self.key_value is not None:
             for part, gain in zip(self.key_value.weight.chunk(2), (0.5, 2**0.5), strict=True):
                 nn.init.xavier_uniform_(part, gain=gain)
