@@ -176,9 +176,8 @@ def test_pairs_are_listed_and_transposed_alike(case):
                     )
             assert len(found[0][0]) == 3 * (span.stop - span.start) + 1
             torch.testing.assert_close(*found, rtol=0, atol=0)
-            long = bags.Bags(3, *(x.long() for x in found[0][:4])).transposed(
-                keyed.keys
-            )  # where there are more than 2^31
+            wide = bags.Bags(3, *(x.long() for x in found[0][:4]))  # as where there are more than 2^31
+            long = wide.transposed(keyed.keys)
             torch.testing.assert_close([long.offsets, long.column, long.pair], [x.long() for x in found[0][4:]])
 
 

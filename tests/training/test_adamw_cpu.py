@@ -16,8 +16,8 @@ def _weights(dtype):
     return [nn.Parameter(torch.randn(shape).to(dtype)) for shape in SHAPES]
 
 
-def _optimiser(weights, decay=0.1):
-    return torch.optim.AdamW(weights, 1e-2, weight_decay=decay, fused=True)
+def _optimiser(weights):
+    return torch.optim.AdamW(weights, 1e-2, weight_decay=0.1, fused=True)
 
 
 def _learn(weights, optimiser, clip, steps, update):
@@ -50,8 +50,8 @@ def test_a_step_is_that_of_torch(clip):
         assert own == (11 if "ours" in name else 0), "torch makes its memory in the first step"
     for exact, double, theirs, ours in zip(*found.values(), strict=True):
         torch.testing.assert_close(double, exact, rtol=1e-13, atol=1e-14)
-        allowed = 2 * (theirs - exact).abs() + 4e-7
-        assert ((ours - exact).abs() <= allowed.max() if ours.numel() else allowed).all()
+        if ours.numel():
+            assert (ours - exact).abs().max() <= 2 * (theirs - exact).abs().max() + 4e-7
     assert all(
         not torch.equal(one, two)
         for one, two in zip(found["ours32"], _weights(torch.float32), strict=True)

@@ -91,7 +91,9 @@ def _features(
     X, token, exists, head, token_stride, head_stride, begin, width, FEATURES: tl.constexpr
 ):  # fmt: skip
     """(tokens, FEATURES) features of one head from ``begin`` on, in float32."""
-    return rows_of(X + begin, token, exists, head, token_stride, head_stride, width - begin, FEATURES).to(tl.float32)
+    return rows_of(X + begin, token, exists, head, token_stride, head_stride, width - begin, FEATURES, "ieee").to(
+        tl.float32
+    )
 
 
 @triton.jit
@@ -127,7 +129,7 @@ def remember(
         there = place < length
         key = tokens_of(start, stride, place, there, KeyOrder, group, keys, K_ORDER)
         k = _features(K, key, there, head, k_token, k_head, begin, width, FEATURES)
-        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES).to(tl.float32)
+        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES, "ieee").to(tl.float32)
         memory += tl.dot(tl.trans(v), k, input_precision=PRECISION)
         mass += tl.sum(k, 0)
     _put_share(Share, number, head, heads, begin, width, value_width, memory, mass, FEATURES, VALUES)
@@ -220,8 +222,12 @@ def backward_queries(
         live = place < length
         query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
         q = _features(Q, query, live, head, q_token, q_head, begin, width, FEATURES)
-        grad = rows_of(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES).to(tl.float32)
-        out = rows_of(Out, query, live, head, heads * value_width, value_width, value_width, VALUES).to(tl.float32)
+        grad = rows_of(GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES, "ieee").to(
+            tl.float32
+        )
+        out = rows_of(Out, query, live, head, heads * value_width, value_width, value_width, VALUES, "ieee").to(
+            tl.float32
+        )
         lse = tl.load(Lse + query * heads + head, mask=live, other=float("-inf"))
         # one over φ(q)·z, and no gradient where there are no keys
         inverse = tl.where(lse == float("-inf"), 0.0, tl.exp(-lse))
@@ -260,7 +266,7 @@ def backward_keys(
         place = step + tl.arange(0, ROWS)
         there = place < length
         key = tokens_of(start, stride, place, there, KeyOrder, group, keys, K_ORDER)
-        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES).to(tl.float32)
+        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES, "ieee").to(tl.float32)
         grad_v = tl.zeros((ROWS, VALUES), tl.float32)
         for begin in range(0, width, FEATURES):
             k = _features(K, key, there, head, k_token, k_head, begin, width, FEATURES)

@@ -43,19 +43,13 @@ def tokens_of(start, stride, place, exists, Order, group, tokens, ORDERED: tl.co
 
 
 @triton.jit
-def rows_of(X, token, exists, head, token_stride, head_stride, width, WIDTH: tl.constexpr):
-    """(tokens, WIDTH) vectors of one head; zero where a token does not exist."""
-    column = tl.arange(0, WIDTH)
-    at = X + token[:, None] * token_stride + head * head_stride + column[None, :]
-    return tl.load(at, mask=exists[:, None] & (column < width)[None, :], other=0.0)
-
-
-@triton.jit
-def _operands(
+def rows_of(
     X, token, exists, head, token_stride, head_stride, width, WIDTH: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    """The same, ready for products."""
-    return operand(rows_of(X, token, exists, head, token_stride, head_stride, width, WIDTH), PRECISION)
+    """(tokens, WIDTH) vectors of one head, ready for products; zero where a token does not exist."""
+    column = tl.arange(0, WIDTH)
+    at = X + token[:, None] * token_stride + head * head_stride + column[None, :]
+    return operand(tl.load(at, mask=exists[:, None] & (column < width)[None, :], other=0.0), PRECISION)
 
 
 @triton.jit
@@ -123,7 +117,7 @@ def forward(
     place = tile * ROWS + tl.arange(0, ROWS)
     live = place < length
     query = tokens_of(start, stride, place, live, QueryOrder, group, queries, Q_ORDER)
-    q = _operands(Q, query, live, head, q_token, q_head, width, WIDTH, PRECISION)
+    q = rows_of(Q, query, live, head, q_token, q_head, width, WIDTH, PRECISION)
     start, stride, length = side_of(Key, group, line, lines)
     largest = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
@@ -132,8 +126,8 @@ def forward(
         key_place = first + tl.arange(0, COLUMNS)
         there = key_place < length
         key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-        k = _operands(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
-        v = _operands(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
+        k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
+        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
         exists = live[:, None] & there[None, :]
         if SKIP:
             exists = exists & (query[:, None] != key[None, :])
@@ -202,8 +196,8 @@ def _query_side(
     SHIFTED: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Vectors of some queries, their gradients, log-sum-exps, and what ``Shift`` has for them, if SHIFTED."""
-    q = _operands(Q, query, live, head, q_token, q_head, width, WIDTH, PRECISION)
-    grad = _operands(
+    q = rows_of(Q, query, live, head, q_token, q_head, width, WIDTH, PRECISION)
+    grad = rows_of(
         GradOut, query, live, head, heads * value_width, value_width, value_width, VALUES, PRECISION
     )  # fmt: skip
     lse = tl.load(Lse + query * heads + head, mask=live, other=0.0)
@@ -248,8 +242,8 @@ def backward_line(
     key_place = tl.arange(0, COLUMNS)
     there = key_place < length
     key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-    k = _operands(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
-    v = _operands(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
+    k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
+    v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
     exists = live[:, None] & there[None, :]
     if SKIP:
         exists = exists & (query[:, None] != key[None, :])
@@ -319,8 +313,8 @@ def backward_queries(
         key_place = first + tl.arange(0, COLUMNS)
         there = key_place < keys_here
         key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-        k = _operands(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
-        v = _operands(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
+        k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
+        v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
         exists = live[:, None] & there[None, :]
         if SKIP:
             exists = exists & (query[:, None] != key[None, :])
@@ -367,8 +361,8 @@ def backward_keys(
     key_place = tile * COLUMNS + tl.arange(0, COLUMNS)
     there = key_place < length
     key = tokens_of(start, stride, key_place, there, KeyOrder, group, keys, K_ORDER)
-    k = _operands(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
-    v = _operands(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
+    k = rows_of(K, key, there, head, k_token, k_head, width, WIDTH, PRECISION)
+    v = rows_of(V, key, there, head, v_token, v_head, value_width, VALUES, PRECISION)
     start, stride, length = side_of(Query, group, line, lines)
     grad_k = tl.zeros((COLUMNS, WIDTH), tl.float32)
     grad_v = tl.zeros((COLUMNS, VALUES), tl.float32)
