@@ -43,7 +43,9 @@ def results(attention, inputs, layouts):
     """Messages, and gradients of inputs and weights."""
     inputs = [None if x is None else x.detach().clone().requires_grad_() for x in inputs]
     x, y, virtual = inputs
-    found = [part for part in attention.messages(x, x if y is None else y, virtual, layouts) if part is not None]
+    found = attention.messages(x, x if y is None else y, virtual, layouts)
+    if attention.upward(layouts) is not None and len(found) == 1:  # those of virtual tuples follow on the others
+        found = found[0].split([len(x), len(virtual)])
     loss = sum((part * torch.cos(torch.arange(part.numel(), device=part.device)).view_as(part)).sum() for part in found)
     names, weights = zip(*attention.named_parameters(), strict=True)
     leaves = [leaf for leaf in inputs if leaf is not None]

@@ -84,7 +84,7 @@ def test_a_batch_is_halved_until_it_fits(tmp_path, monkeypatch):
 
 def test_the_largest_graph_is_found_by_halving(tmp_path, monkeypatch):
     step = Step(1.0, 10**9, 1)
-    monkeypatch.setattr(step_jobs, "_tried", lambda sizes, _: step if sizes[0] <= 300 else "too large")
+    monkeypatch.setattr(step_jobs, "_tried", lambda sizes, *_: step if sizes[0] <= 300 else "too large")
     job = Job("scalability", "a2-ln", "largest", 0, "groups")
     values = step_jobs.run_step(job, Places(tmp_path), math.inf).values
     assert 266 <= values["largest"] <= 300

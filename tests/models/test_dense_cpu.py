@@ -153,4 +153,4 @@ def test_gradients_by_finite_differences():
     x = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     weights = [parameter.detach().requires_grad_() for layer in (first, last) for parameter in layer.parameters()]
     assert gradcheck(lambda *tensors: dense_cpu.FeedForward.apply(*tensors, True), (x, *weights))
-    assert gradcheck(lambda x, w, b: dense_cpu.LinearParts.apply(x, [3], [2, 3], w, b), (x, *weights[:2]))
+    assert gradcheck(lambda x, w, b: dense_cpu.LinearParts.apply([3], [[2, 3]], [3], x, w, b), (x, *weights[:2]))

@@ -133,6 +133,7 @@ def test_gradients_by_finite_differences():
 
     def whole(x, message):
         norms = stream.attention_norm, stream.feed_forward_norm
-        return post_norm_cpu.post_norm(x, message, output, norms, (first, last), True, follow=False)
+        after = post_norm_cpu.After(x, output, norms, (first, last), True)
+        return post_norm_cpu.post_norm([after], [message], follow=False)
 
     assert gradcheck(whole, (x, message))

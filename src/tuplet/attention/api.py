@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tuplet.attention import reference, torch_backend
+from tuplet.attention.bags import are_rows
 from tuplet.attention.weights import TINY, Rule, finite
 from tuplet.errors import BackendError, OptionError
 from tuplet.kernels import HAS_TRITON
@@ -99,6 +100,28 @@ def attend_joined(q: Tensor, parts: list[tuple[Tensor, Tensor, Group, Tensor | N
         if message is not None:
             return message
     return join([attend(q, k, v, group, table, rule) for k, v, group, table in parts], rule)
+
+
+def are_mutual(q: Tensor, groups: tuple[Group, ...], rule: Rule) -> bool:
+    """Whether ``attend_mutually`` can see to these groups."""
+    plain = _plain(groups) and not torch.compiler.is_compiling()
+    return plain and all(are_rows(group, q, rule.kernel) for group in groups)  # type: ignore[arg-type]
+
+
+def attend_mutually(
+    q: Tensor, k: Tensor, v: Tensor, tokens: int, parts: list[tuple[Group, Tensor | None]], upward: Group, rule: Rule
+) -> Tensor:
+    """(T + V, h, c') messages of ``tokens`` and, after them, of virtual ones, with queries, keys and values in the same order.
+
+    Tokens see ``parts`` with one softmax, each a group with its table, the last of them virtual ones; these see tokens, ``upward``,
+    without a relation. Groups ``are_mutual``.
+    """
+    neutral = q.new_full((1, q.shape[1]), float(rule.relation != "bias"))
+    groups, tables = (
+        (*(group for group, _ in parts), upward),
+        (*(_numbers(q, table, rule) for _, table in parts), neutral),
+    )
+    return torch_backend.attend_mutually(q, k, v, tokens, groups, tables, rule)  # type: ignore[arg-type]
 
 
 def _plain(groups: tuple[Group, ...]) -> TypeGuard[tuple[Structure, ...]]:

@@ -132,6 +132,8 @@ class Keyed:
         keys: keys in all.
         joint: every head sees all groups; otherwise head j sees group j mod groups.
         first_keys, first_types: where each group's keys and types begin among those of all.
+        queries: how many queries see them, all if None.
+        then: what the queries after these see.
     """
 
     groups: tuple[Structure, ...]
@@ -139,6 +141,8 @@ class Keyed:
     joint: bool
     first_keys: tuple[int, ...]
     first_types: tuple[int, ...]
+    queries: int | None = None
+    then: Keyed | None = None
 
     @classmethod
     def apart(cls, groups: tuple[Structure, ...], keys: int) -> Keyed:
@@ -151,6 +155,12 @@ class Keyed:
         """Groups that every head sees, with their keys one after another, and so their types."""
         firsts = [tuple(accumulate(sizes[:-1], initial=0)) for sizes in (keys, types)]
         return cls(groups, sum(keys), True, firsts[0], firsts[1])
+
+    def parts(self, queries: int) -> list[tuple[int, Keyed]]:
+        """How many queries see the same groups, and which, for ``queries`` in all."""
+        if self.then is None or self.queries is None:
+            return [(queries, self)]
+        return [(self.queries, self), *self.then.parts(queries - self.queries)]
 
     def seen_by(self, head: int) -> list[int]:
         return list(range(len(self.groups))) if self.joint else [head % len(self.groups)]
@@ -171,17 +181,24 @@ class Portion:
 
 def portions(keyed: Keyed, q: Tensor) -> Iterator[Portion]:
     """The pairs in portions of bounded size. What is a single portion is kept for other layers, while the structures live."""
-    known = notes_on(keyed.groups)
     queries, heads = q.shape[:2]
-    name = (heads, keyed.joint, keyed.first_keys, keyed.first_types)
+    parts = keyed.parts(queries)
+    known = notes_on(tuple(group for _, part in parts for group in part.groups))
+    name = (heads, *((count, part.joint, part.first_keys, part.first_types) for count, part in parts))
     if name not in known:
-        reaches = [_reach(group, queries) for group in keyed.groups]
         few = PAIRS_A_ROW if load(q) is None else PAIRS_COMPILED
-        spans = _cut(reaches, heads, keyed, few)
-        if len(spans) > 1:
-            yield from (Portion(span, _bags(reaches, heads, span, keyed), keyed.keys) for span in spans)
+        firsts = accumulate([count for count, _ in parts], initial=0)
+        reaches = [[_reach(group, count) for group in part.groups] for count, part in parts]
+        spans = [_cut(own, heads, part, few) for own, (_, part) in zip(reaches, parts, strict=True)]
+        made = (
+            Portion(slice(first + span.start, first + span.stop), _bags(own, heads, span, part), keyed.keys)
+            for first, own, some, (_, part) in zip(firsts, reaches, spans, parts, strict=False)
+            for span in some
+        )
+        if any(len(some) > 1 for some in spans):
+            yield from made
             return
-        known[name] = Portion(spans[0], _bags(reaches, heads, spans[0], keyed), keyed.keys)
+        known[name] = Portion(slice(0, queries), _stacked([portion.bags for portion in made]), keyed.keys)
     yield known[name]
 
 
@@ -277,6 +294,18 @@ def _bags(reaches: list[_Reach], heads: int, span: slice, keyed: Keyed) -> Bags:
     found = _listed(reaches, seen, span, keyed)
     small = max(len(found[1]), keyed.keys * heads, rows) < 1 << 31
     return Bags(heads, *(x.to(torch.int32) if small else x for x in found))
+
+
+def _stacked(several: list[Bags]) -> Bags:
+    """The rows of several bags, one after another."""
+    first, *others = several
+    for bags in others:
+        pairs, rows = len(first.row), len(first.offsets) - 1
+        wide = max(pairs + len(bags.row), rows + len(bags.offsets)) >= 1 << 31
+        above = [x.long() if wide else x for x in (first.offsets, first.row, first.column, first.kind)]
+        below = bags.offsets[1:] + pairs, bags.row + rows, bags.column, bags.kind
+        first = Bags(first.heads, *map(torch.cat, zip(above, below, strict=True)))
+    return first
 
 
 def _listed_by(

@@ -7,6 +7,7 @@ functions instead that keep a little for it, and rows of several groups are one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -107,3 +108,21 @@ def attend_joined(
     keyed = Keyed.joined(structures, [len(k) for k in keys], [len(table) for table in tables])
     k, v, table = map(torch.cat, (keys, values, tables))
     return rows.RowAttention.apply(q, k, v, table, keyed, rule)[0]
+
+
+def attend_mutually(
+    q: Tensor, k: Tensor, v: Tensor, tokens: int, structures: Structures, tables: Tensors, rule: Rule
+) -> Tensor:
+    """Messages (T1 + V, h, c) of ``tokens`` and of virtual ones after them, where all structures ``are_rows``.
+
+    Tokens see groups of tokens, and last of these the virtual ones, with one softmax. The last structure is that of virtual ones, which
+    see tokens, without a relation: its table has no effect.
+    """
+    *groups, downward, upward = structures
+    firsts = tuple(accumulate(map(len, tables), initial=0))
+    below = Keyed((upward,), len(k), True, (0,), firsts[-2:-1])
+    first_keys = (0,) * len(groups) + (tokens,)
+    keyed = Keyed((*groups, downward), len(k), True, first_keys, firsts[:-2], tokens, below)
+    table = tables[0] if rule.relation == "none" else torch.cat(tables)
+    message: Tensor = rows.RowAttention.apply(q, k, v, table, keyed, rule)[0]
+    return message

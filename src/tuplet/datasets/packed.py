@@ -12,9 +12,11 @@ from typing import Any, overload
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from tuplet.errors import InputError
+from tuplet.graphs import repeat
 from tuplet.graphs.door import is_read, joined
 
 Transform = Callable[[Data], Data]
@@ -62,10 +64,12 @@ class Field:
     def take(self, positions: Tensor) -> Field:
         if self.ptr is None:
             return replace(self, values=self.values[positions])
-        lengths = self.ptr.diff()[positions]
-        ptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        shift = torch.repeat_interleave(self.ptr[positions] - ptr[:-1], lengths)
-        return replace(self, values=self.values[torch.arange(int(ptr[-1])) + shift], ptr=ptr)
+        first = self.ptr[positions]
+        lengths = self.ptr[positions + 1] - first
+        ptr = F.pad(lengths.cumsum(0), (1, 0))
+        total = int(ptr[-1])
+        rows = torch.arange(total).add_(repeat(first - ptr[:-1], lengths, total))
+        return replace(self, values=self.values[rows], ptr=ptr)
 
     def counts(self, graphs: int) -> Tensor:
         """(G,) rows of each graph."""

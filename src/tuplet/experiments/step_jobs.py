@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,8 +21,10 @@ from tuplet.training.runs import make_model
 
 OPERATIONS = {"cuda": 6e14, "cpu": 2e11}
 """Floating-point operations up to which a step is tried, a minute of work; beyond, it is called too slow."""
-SMALLEST, MOST = 16, 1 << 15
-"""Nodes at which the search for the largest graph begins and ends."""
+SEARCHED = 1 / 6
+"""The share of them up to which a step is tried in the search for the largest graph."""
+FIRST, MOST = 512, 1 << 20
+"""Nodes at which that search begins, and beyond which it does not go."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,13 @@ def _batch(options: TrainOptions, sizes: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _largest(options: TrainOptions) -> dict[str, Any]:
-    """The largest single graph, by doubling and then halving the gap to an eighth of it."""
+    """The largest single graph, by doubling and then halving the gap to an eighth of it. Encodings are left out: they are computed
+    before training, by dense matrices that end sooner than a sparse model does."""
+    options = replace(options, model_options={**options.model_options, "encodings": []})
     low, high, best, reason = 0, 0, None, "the search ends there"
-    n = SMALLEST
+    n = FIRST
     while n <= MOST and (not high or high - low > low / 8):
-        tried = _tried([n], options)
+        tried = _tried([n], options, SEARCHED)
         if isinstance(tried, Step):
             low, best = n, tried
         else:
@@ -92,10 +96,10 @@ def _facts(step: Step) -> dict[str, Any]:
     return {"milliseconds": step.milliseconds, "peak_memory_bytes": step.bytes, "parameters": step.parameters}
 
 
-def _tried(sizes: Sequence[int], options: TrainOptions) -> Step | str:
-    """A training step on random molecules of these sizes, or the sentence why there is none."""
+def _tried(sizes: Sequence[int], options: TrainOptions, share: float = 1.0) -> Step | str:
+    """A training step on random molecules of these sizes, or the sentence why there is none; ``share`` of the operations are tried."""
     try:
-        call, device, parameters, quick = _step(sizes, options)
+        call, device, parameters, quick = _step(sizes, options, share)
         most = peak_bytes(call, device)
         return Step(1e3 * seconds(call, device, 3 if quick else 1, warm=True), most, parameters)
     except TooLargeError as error:
@@ -107,7 +111,9 @@ def _tried(sizes: Sequence[int], options: TrainOptions) -> Step | str:
             torch.cuda.empty_cache()
 
 
-def _step(sizes: Sequence[int], options: TrainOptions) -> tuple[Callable[[], object], torch.device, int, bool]:
+def _step(
+    sizes: Sequence[int], options: TrainOptions, share: float
+) -> tuple[Callable[[], object], torch.device, int, bool]:
     """A function that makes one training step, where, with how many weights, and whether it is quick."""
     generator = torch.Generator().manual_seed(0)
     task = noise([molecule(n, generator) for n in sizes])
@@ -116,7 +122,7 @@ def _step(sizes: Sequence[int], options: TrainOptions) -> tuple[Callable[[], obj
     task = ready(task, model)
     fabric = make_fabric(options)
     cost: Any = model.cost
-    operations, most = cost(list(task.graphs)).flops, OPERATIONS[fabric.device.type]
+    operations, most = cost(list(task.graphs)).flops, share * OPERATIONS[fabric.device.type]
     if operations > most:
         raise TooLargeError(f"a step takes {operations:.1e} operations; up to {most:.0e} are tried here")
     loop = ready_loop(model, task, options, fabric)

@@ -271,22 +271,25 @@ def _check_range(index: Tensor, field: str, ptr: Tensor, counts: tuple[int, ...]
     """Refuse columns that leave their graph. PyG shifts indices when it collates: only ``counts`` tell whose they were."""
     if index.numel() == 0:
         return
-    by_node = torch.searchsorted(ptr, index.contiguous(), right=True) - 1
-    graph = by_node[0].clamp(0, len(ptr) - 2)
-    if counts is not None:
-        graphs = torch.arange(len(counts), device=index.device)
-        graph = repeat(graphs, torch.tensor(counts, device=index.device), index.shape[1])
-    first, end = ptr[graph], ptr[graph + 1]
-    outside = ((index < first) | (index >= end)).any(0)
+    if counts is None:
+        graph = (torch.searchsorted(ptr, index[0].contiguous(), right=True) - 1).clamp(0, len(ptr) - 2)
+        first, end = ptr[graph], ptr[graph + 1]
+    else:
+        bounds = torch.stack([ptr[:-1], ptr[1:]], dim=1)
+        numbers = torch.tensor(counts, device=index.device)
+        first, end = torch.repeat_interleave(bounds, numbers, dim=0, output_size=index.shape[1]).unbind(1)
+    outside = (index < first) | (index >= end)
     if not bool(outside.any()):
         return
-    pair = int(outside.nonzero()[0])
+    pair = int(outside.any(0).nonzero()[0])
+    by_node = torch.searchsorted(ptr, index.contiguous(), right=True) - 1
     n = int(end[pair] - first[pair])
+    owner = int(torch.searchsorted(ptr, first[pair], right=True)) - 1
     nodes = tuple((index[:, pair] - first[pair]).tolist())
     other_graph = len(set(by_node[:, pair].tolist())) == 1 and 0 <= int(by_node[0, pair]) < len(ptr) - 1
     raise InputError(
         field,
-        f"node numbers 0..{n - 1} in graph {int(graph[pair])} (n = {n})",
+        f"node numbers 0..{n - 1} in graph {owner} (n = {n})",
         f"the {'pair' if len(nodes) == 2 else 'simplex'} {nodes}",
         f"If {field} was replaced after the graphs were collated, collate them again." if other_graph else "",
     )

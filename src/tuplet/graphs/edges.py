@@ -22,28 +22,38 @@ def tidy(
     Returns:
         ``rowptr`` (N+1,), ``col`` (E,), ``loop`` (N,) and ``edge_attr`` (E + loops, c), as ``GraphBatch`` describes them.
     """
-    code, order = torch.sort(edge_index[0] * num_nodes + edge_index[1], stable=True)
-    if edge_attr is not None:
-        edge_attr = edge_attr[order]
-    first = torch.ones_like(code, dtype=torch.bool)
-    first[1:] = code[1:] != code[:-1]
-    if edge_attr is not None:
-        _refuse_unequal_duplicates(code, edge_attr, first, num_nodes, ptr)
-        edge_attr = edge_attr[first]
-    code = code[first]
-    row, col = code // num_nodes, code % num_nodes
-    is_loop = row == col
-    loops = row[is_loop]
-    row, col, code = row[~is_loop], col[~is_loop], code[~is_loop]
+    row, col = edge_index[0], edge_index[1].clone()
+    code = row * num_nodes + col
+    if bool((code[1:] <= code[:-1]).any()):
+        code, edge_attr = _sorted_once(code, edge_attr, num_nodes, ptr)
+        row, col = code // num_nodes, code % num_nodes
     loop = torch.full((num_nodes,), -1, dtype=torch.long, device=code.device)
-    loop[loops] = len(col) + torch.arange(len(loops), device=code.device)
-    if edge_attr is not None:
-        edge_attr = torch.cat([edge_attr[~is_loop], edge_attr[is_loop]])
+    is_loop = row == col
+    if bool(is_loop.any()):
+        loops = row[is_loop]
+        row, col, code = row[~is_loop], col[~is_loop], code[~is_loop]
+        loop[loops] = len(col) + torch.arange(len(loops), device=code.device)
+        if edge_attr is not None:
+            edge_attr = torch.cat([edge_attr[~is_loop], edge_attr[is_loop]])
     if not directed:
         _refuse_asymmetry(row, col, code, edge_attr, num_nodes, ptr)
     rowptr = torch.zeros(num_nodes + 1, dtype=torch.long, device=code.device)
     rowptr[1:] = torch.bincount(row, minlength=num_nodes).cumsum(0)
     return rowptr, col, loop, edge_attr
+
+
+def _sorted_once(
+    code: Tensor, edge_attr: Tensor | None, num_nodes: int, ptr: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Codes of edges in order, each once, and their features."""
+    code, order = torch.sort(code, stable=True)
+    first = torch.ones_like(code, dtype=torch.bool)
+    first[1:] = code[1:] != code[:-1]
+    if edge_attr is not None:
+        edge_attr = edge_attr[order]
+        _refuse_unequal_duplicates(code, edge_attr, first, num_nodes, ptr)
+        edge_attr = edge_attr[first]
+    return code[first], edge_attr
 
 
 def _name(u: int, v: int, ptr: Tensor | None) -> str:

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tuplet.attention import Group, Rule, attend, attend_apart, attend_joined, feature_map
+from tuplet.attention import (
+    Group,
+    Rule,
+    are_mutual,
+    attend,
+    attend_apart,
+    attend_joined,
+    attend_mutually,
+    feature_map,
+)
 from tuplet.attention.kernels import Kernel
 from tuplet.kernels.normed import Normed
 from tuplet.models import dense_cpu
-from tuplet.models.dense import linear, linear_parts, side_by_side
+from tuplet.models.dense import linear, linear_parts, parts_together, side_by_side
 from tuplet.patterns import FusedLines, FusedRows, Pattern
 
 FULL = 3
@@ -218,20 +227,27 @@ class TokenAttention(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, virtual: Tensor | None, layouts: Layouts) -> tuple[Tensor, Tensor | None]:
         """Messages for tokens (T1, d) that attend to tokens ``y`` (T2, d), and for virtual tuples (G·m, d)."""
-        message, upward = self.messages(x, y, virtual, layouts)
-        if upward is None or self.virtual_output is None:
-            return linear(message, self.output), None
-        return linear(message, self.output), linear(upward, self.virtual_output)
+        message = self.messages(x, y, virtual, layouts)
+        if self.upward(layouts) is None or self.virtual_output is None:
+            return linear(message[0], self.output), None
+        own, virtual = message if len(message) > 1 else message[0].split([len(x), len(layouts.virtual_graph)])
+        return linear(own, self.output), linear(virtual, self.virtual_output)
+
+    def upward(self, layouts: Layouts) -> Group | None:
+        """How virtual tuples see tuples, None where they do not."""
+        return None if self.virtual_output is None else layouts.to_virtual
 
     def messages(
         self, x: Tensor | Normed, y: Tensor | Normed, virtual: Tensor | Normed | None, layouts: Layouts
-    ) -> tuple[Tensor, Tensor | None]:
-        """The same before the output projections."""
+    ) -> list[Tensor]:
+        """The same before the output projections: one tensor each, or one in which those of virtual tuples follow on the others."""
         if self._at_once(layouts):
-            message, upward = self._mixed_at_once(*self.packed(x, y, virtual, layouts), layouts)
-            return message.flatten(1), None if upward is None else upward.flatten(1)
-        message, upward = self.mix(*self.project(x, y, virtual, layouts), layouts)
-        return message.flatten(1), None if upward is None else upward.flatten(1)
+            found = self._mixed_at_once(*self.packed(x, y, virtual, layouts), layouts)
+        elif isinstance(x, Tensor) and x is y and isinstance(virtual, Tensor) and self._is_mutual(x, virtual, layouts):
+            found = self._mixed_together(x, virtual, layouts), None
+        else:
+            found = self.mix(*self.project(x, y, virtual, layouts), layouts)
+        return [message.flatten(1) for message in found if message is not None]
 
     def _at_once(self, layouts: Layouts) -> bool:
         """Whether one operator does all of it: one pattern, all its groups in one structure, and a few virtual tuples."""
@@ -250,7 +266,7 @@ class TokenAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         from tuplet.attention.fused.mixing import mix
 
-        upward = layouts.to_virtual is not None and self.virtual_output is not None
+        upward = self.upward(layouts) is not None
         pattern = layouts.patterns[0][0] if layouts.patterns else None
         related = self.rule.relation != "none"
         tables = (
@@ -260,13 +276,30 @@ class TokenAttention(nn.Module):
         message, up = mix(real, other, unreal, tables, pattern, layouts.from_virtual, upward, self.joint, self.rule)  # type: ignore[arg-type]
         return message, up if upward else None
 
+    def _is_mutual(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> bool:
+        """Whether one function on a CPU does all of it: virtual tuples are seen with the others, and see them."""
+        groups = (
+            *(group for pattern in layouts.patterns for group in pattern),
+            layouts.from_virtual,
+            self.upward(layouts),
+        )
+        every = all(group is not None for group in groups) and self.joint and self.features is None
+        return every and dense_cpu.fits(x, virtual, self.query.weight) and are_mutual(x, groups, self.rule)  # type: ignore[arg-type]
+
+    def _mixed_together(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> Tensor:
+        keyed = self.key_value if self.key is None else self.key
+        assert keyed is not None
+        assert self.virtual is not None
+        assert layouts.to_virtual is not None
+        sets = [(x, [self.query, keyed, *(self.values or ())]), (virtual, [self.virtual])]
+        q, k, v = parts_together(sets, self.heads, self.query.out_features, layouts.kinds)
+        return attend_mutually(q, k, v, len(x), self._parts(layouts), layouts.to_virtual, self.rule)
+
     def mix(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> tuple[Tensor, Tensor | None]:
         """Messages (T1, h, c) of tuples and (G·m, h, c) of virtual tuples, before the output projections."""
         message = self._joined(real, unreal, layouts) if self.joint else self._added(real, unreal, layouts)
-        if layouts.to_virtual is None or self.virtual_output is None:
-            return message, None
-        upward, _ = attend(unreal[0], real[1], real[2], layouts.to_virtual, None, self.plain)
-        return message, upward
+        group = self.upward(layouts)
+        return message, None if group is None else attend(unreal[0], real[1], real[2], group, None, self.plain)[0]
 
     def heads_of(self, groups: int, group: int) -> slice:
         """The heads that attend to a group: all of them in the joint form, else every ``groups``-th, dealt round-robin."""
@@ -288,11 +321,18 @@ class TokenAttention(nn.Module):
     def _joined(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> Tensor:
         """One softmax over all groups of all patterns and the virtual tuples."""
         parts: list[tuple[Tensor, Tensor, Group, Tensor | None]] = []
-        for number, groups in enumerate(layouts.patterns):
-            _, k, v = real
-            for place, group in enumerate(groups):
-                parts.append((k, v, group, self.table(number, place, slice(None), layouts)))
-        if layouts.from_virtual is not None:
-            table = self.tables[-1] if self.rule.relation != "none" else None
-            parts.append((unreal[1], unreal[2], layouts.from_virtual, table))
+        for group, table in self._parts(layouts):
+            _, k, v = unreal if group is layouts.from_virtual else real
+            parts.append((k, v, group, table))
         return attend_joined(real[0], parts, self.rule)
+
+    def _parts(self, layouts: Layouts) -> list[tuple[Group, Tensor | None]]:
+        """In the joint form, what tuples see, and the numbers of the relation: all groups of all patterns, then virtual tuples."""
+        parts = [
+            (group, self.table(number, place, slice(None), layouts))
+            for number, groups in enumerate(layouts.patterns)
+            for place, group in enumerate(groups)
+        ]
+        if layouts.from_virtual is not None:
+            parts.append((layouts.from_virtual, self.tables[-1] if self.rule.relation != "none" else None))
+        return parts

@@ -116,11 +116,8 @@ class Stream(nn.Module):
 
     def leave(self, x: Tensor, message: Tensor, output: nn.Linear, live: Tensor | None = None) -> Tensor:
         """``x`` after its message, which ``output`` projects, and the feed-forward; ``live`` rows count in a batch norm."""
-        norms = self.attention_norm, self.feed_forward_norm
-        if live is None and self._is_plain(x) and dense_cpu.fits(x, message, output.weight, *statistics(norms)):
-            first, activation, _, last = self.feed_forward
-            gelu = isinstance(activation, nn.GELU)
-            return post_norm_cpu.post_norm(x, message, output, norms, (first, last), gelu, follow=not _Pass.again)  # type: ignore[arg-type]
+        if self.is_compiled(x, output, live, message):
+            return post_norm_cpu.post_norm([self.after_on_cpu(x, output)], [message], follow=not _Pass.again)[0]
         still = self._is_plain(x)
         message = linear(message, output, still=still)
         if self.pre:
@@ -132,6 +129,18 @@ class Stream(nn.Module):
     def is_fused(self, x: Tensor) -> bool:
         """Whether there is one operator for all of it."""
         return self._is_plain(x) and has_products(x)
+
+    def is_compiled(self, x: Tensor, output: nn.Linear, live: Tensor | None, *messages: Tensor) -> bool:
+        """Whether there is one function on a CPU for all of it."""
+        if live is not None or not self._is_plain(x):
+            return False
+        return dense_cpu.fits(x, *messages, output.weight, *statistics((self.attention_norm, self.feed_forward_norm)))
+
+    def after_on_cpu(self, x: Tensor, output: nn.Linear) -> post_norm_cpu.After:
+        """The same as something to be done, where it ``is_compiled``."""
+        first, activation, _, last = self.feed_forward
+        norms, gelu = (self.attention_norm, self.feed_forward_norm), isinstance(activation, nn.GELU)
+        return post_norm_cpu.After(x, output, norms, (first, last), gelu)  # type: ignore[arg-type]
 
     def _is_plain(self, x: Tensor) -> bool:
         """Whether norms are those of a batch in training and follow on the residuals, and nothing is dropped."""
@@ -180,27 +189,38 @@ class Block(nn.Module):
     ) -> tuple[Tensor | Normed, Tensor | Normed | None]:
         """(T, d) tokens and (G·m, d) virtual tuples after the layer; ``y`` are the keys' features if they are other tokens."""
         attention = self.attention
-        message, upward = attention.messages(*self.enter(x, y, virtual, layouts), layouts)
-        leaving: list[Leaving] = [(self.tokens, x, message, attention.output, layouts.live)]
-        if self.virtual is not None and virtual is not None and upward is not None:
+        messages = attention.messages(*self.enter(x, y, virtual, layouts), layouts)
+        leaving: list[Leaving] = [(self.tokens, x, attention.output, layouts.live)]
+        if self.virtual is not None and virtual is not None and attention.upward(layouts) is not None:
             assert attention.virtual_output is not None
-            leaving.append((self.virtual, virtual, upward, attention.virtual_output, layouts.live_virtual))
-        left = iter(leave(leaving))
+            leaving.append((self.virtual, virtual, attention.virtual_output, layouts.live_virtual))
+        left = iter(leave(leaving, messages))
         return next(left), next(left, None)
 
 
-Leaving = tuple[Stream, "Tensor | Normed", Tensor, nn.Linear, "Tensor | None"]
-"""What ``Stream.leave`` takes."""
+Leaving = tuple[Stream, "Tensor | Normed", nn.Linear, "Tensor | None"]
+"""What ``Stream.leave`` takes beside a message."""
 
 
-def leave(leaving: list[Leaving]) -> Sequence[Tensor | Normed]:
-    """``Stream.leave`` of several streams, where there is an operator for it in one."""
-    if not all(stream.is_fused(values(x)) for stream, x, *_ in leaving):
-        return [stream.leave(values(x), message, output, live) for stream, x, message, output, live in leaving]
-    from tuplet.kernels.post_norm import post_norm
+def leave(leaving: list[Leaving], messages: list[Tensor]) -> Sequence[Tensor | Normed]:
+    """``Stream.leave`` of several streams, in one where there is an operator for it; messages are one tensor each, or all one."""
+    if all(stream.is_fused(values(x)) for stream, x, *_ in leaving):
+        from tuplet.kernels.post_norm import post_norm
 
-    tasks = [stream.after(x, message, output, live) for stream, x, message, output, live in leaving]
-    return post_norm(*tasks, follow=not _Pass.again)
+        given = zip(leaving, messages, strict=True)
+        tasks = [stream.after(x, message, output, live) for (stream, x, output, live), message in given]
+        return post_norm(*tasks, follow=not _Pass.again)
+    tokens = [values(x) for _, x, *_ in leaving]
+    streams = [(stream, x, output, live) for (stream, _, output, live), x in zip(leaving, tokens, strict=True)]
+    if all(stream.is_compiled(x, output, live, *messages) for stream, x, output, live in streams):
+        several = [stream.after_on_cpu(x, output) for stream, x, output, _ in streams]
+        return post_norm_cpu.post_norm(several, messages, follow=not _Pass.again)
+    if len(messages) < len(leaving):
+        messages = list(messages[0].split([len(x) for x in tokens]))
+    return [
+        stream.leave(x, message, output, live)
+        for (stream, x, output, live), message in zip(streams, messages, strict=True)
+    ]
 
 
 class SplitLinear(nn.Module):

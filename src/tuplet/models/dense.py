@@ -33,7 +33,7 @@ def linear(x: Tensor, *layers: nn.Linear, still: bool = False) -> Tensor:
     weight = layers[0].weight if one else torch.cat([layer.weight for layer in layers])
     bias = layers[0].bias if one else torch.cat([layer.bias for layer in layers])
     if dense_cpu.fits(x, weight):
-        return dense_cpu.LinearParts.apply(x, [len(weight)], [len(x)], weight, bias)[0]
+        return dense_cpu.LinearParts.apply([len(weight)], [[len(x)]], [3], x, weight, bias)[0]
     return row_linear(x, weight, bias, still)
 
 
@@ -69,9 +69,17 @@ def linear_parts(
     if not dense_cpu.fits(x, layers[0].weight):
         return tuple(part.unflatten(-1, (heads, -1)) for part in _of_kinds(x, layers, kinds).chunk(count, -1))
     size = layers[-1].out_features if kinds else sum(layer.out_features for layer in layers) // count
-    parameters = [layer.weight for layer in layers] + [layer.bias for layer in layers]
-    shape = heads, size // heads
-    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(x, shape, kinds or [len(x)], *parameters)
+    return parts_together([(x, layers)], heads, size, kinds)
+
+
+def parts_together(
+    sets: Sequence[tuple[Tensor, Sequence[nn.Linear]]], heads: int, size: int, kinds: Sequence[int] = ()
+) -> tuple[Tensor, ...]:
+    """The same of several sets of tokens on a CPU, one after another in every part (ΣT, heads, size / heads); ``kinds`` of the first."""
+    tensors = [[x, *(own.weight for own in layers), *(own.bias for own in layers)] for x, layers in sets]
+    counts = [kinds or [len(sets[0][0])], *([len(x)] for x, _ in sets[1:])]
+    given = (heads, size // heads), counts, [*map(len, tensors)]
+    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(*given, *(one for own in tensors for one in own))
     return found
 
 

@@ -35,38 +35,46 @@ def library_for(x: Tensor) -> Library:
 
 class LinearParts(torch.autograd.Function):
     """W_i x + b_i of layers W_i in parts of a ``shape`` of outputs, each a tensor of its own: nothing need be taken apart or
-    put together, forward or backward.
+    put together, forward or backward. Outputs of several sets of tokens, each with layers of its own, stand one after another.
 
-    The last parts are one for each of ``kinds`` of tokens, so many of each, and share a matrix.
+    Of each set in turn come the tokens, and weights and biases of its layers; ``counts`` says how many tensors that are. The last
+    parts of a set are one for each of its ``kinds`` of tokens, so many of each, and share a tensor.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, shape: Sequence[int], kinds: Sequence[int], *weights_biases: Tensor) -> Any:
-        count, rows, size = len(weights_biases) // 2, x.shape[0], prod(shape)
-        x, *both = (tensor.contiguous() for tensor in (x, *weights_biases))
-        weights, parts, biases = both[:count], _parts(both[:count], size), _parts(both[count:], size)
-        whole, ends = len(parts) - len(kinds), list(accumulate(kinds))
-        found = tuple(x.new_empty(rows, *shape) for _ in range(whole + 1))
-        ctx.save_for_backward(x, *weights)
-        ctx.ranges = [0] * (whole + 1) + ends[:-1], [rows] * whole + ends
-        ctx.size, ctx.last = size, len(kinds) - 1
-        outs = found + found[-1:] * ctx.last
-        library_for(x).run("linear_parts", *x.shape, size, len(parts), *ctx.ranges, x, parts, biases, outs)
+    def forward(
+        ctx: Any, shape: Sequence[int], kinds: Sequence[Sequence[int]], counts: Sequence[int], *tensors: Tensor
+    ) -> Any:
+        size, tensors = prod(shape), tuple(tensor.contiguous() for tensor in tensors)
+        found: tuple[Tensor, ...] = ()
+        sets, at = [], 0
+        for (x, *both), own in zip(_split(tensors, counts), kinds, strict=True):
+            weights, biases = (_parts(some, size) for some in (both[: len(both) // 2], both[len(both) // 2 :]))
+            whole, ends = len(weights) - len(own), list(accumulate(own))
+            if not found:
+                total = sum(map(sum, kinds))
+                found = tuple(x.new_empty(total, *shape) for _ in range(whole + 1))
+            ranges = [0] * (whole + 1) + ends[:-1], [ends[-1]] * whole + ends
+            outs = _rows_from(at, found, len(own))
+            library_for(x).run("linear_parts", *x.shape, size, len(weights), *ranges, x, weights, biases, outs)
+            sets.append((ranges, at, len(own)))
+            at += len(x)
+        ctx.save_for_backward(*tensors)
+        ctx.size, ctx.counts, ctx.sets = size, counts, sets
         return found
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, *weights = ctx.saved_tensors
-        above = [grad.contiguous() for grad in grads]
-        grad_x, parts, above = torch.empty_like(x), _parts(weights, ctx.size), above + above[-1:] * ctx.last
-        sizes = [*(weight.numel() for weight in weights), *(weight.shape[0] for weight in weights)]
-        sums = x.new_empty(sum(sizes))
-        given = *ctx.ranges, x, parts, above, grad_x, sums
-        library_for(x).run("linear_parts_backward", *x.shape, ctx.size, len(parts), *given)
-        flat = sums.split(sizes)
-        grad_weights = [own.view_as(weight) for own, weight in zip(flat, weights, strict=False)]
-        return grad_x, None, None, *grad_weights, *flat[len(weights) :]
+        above, found = [grad.contiguous() for grad in grads], []
+        for (x, *both), (ranges, at, kinds) in zip(_split(ctx.saved_tensors, ctx.counts), ctx.sets, strict=True):
+            weights = _parts(both[: len(both) // 2], ctx.size)
+            sizes = [tensor.numel() for tensor in both]
+            grad_x, sums = torch.empty_like(x), x.new_empty(sum(sizes))
+            given = *ranges, x, weights, _rows_from(at, above, kinds), grad_x, sums
+            library_for(x).run("linear_parts_backward", *x.shape, ctx.size, len(weights), *given)
+            found += [grad_x, *(part.view_as(own) for part, own in zip(sums.split(sizes), both, strict=True))]
+        return None, None, None, *found
 
 
 class FeedForward(torch.autograd.Function):
@@ -93,6 +101,17 @@ class FeedForward(torch.autograd.Function):
         library_for(x).run("feed_backward", *x.shape, len(first), len(last), int(ctx.gelu), *given)
         grad_first, grad_first_bias, grad_last, grad_last_bias = sums.split(sizes)
         return grad_x, grad_first.view_as(first), grad_first_bias, grad_last.view_as(last), grad_last_bias, None
+
+
+def _split(tensors: Sequence[Tensor], counts: Sequence[int]) -> list[Sequence[Tensor]]:
+    ends = list(accumulate(counts))
+    return [tensors[end - count : end] for end, count in zip(ends, counts, strict=True)]
+
+
+def _rows_from(first: int, tensors: Sequence[Tensor], last: int) -> list[int]:
+    """Where a row begins in each of contiguous tensors, the last of which counts several times."""
+    places = [tensor.data_ptr() + first * tensor.stride(0) * tensor.element_size() for tensor in tensors]
+    return places + places[-1:] * (last - 1)
 
 
 def _parts(layers: Sequence[Tensor], size: int) -> list[int]:

@@ -114,7 +114,7 @@ class Transformer(nn.Module):
         if config.encodings:
             graph = with_statistics(config.encodings, graph, parameter.dtype)
         limit = LIMIT
-        if config.check_memory:
+        if config.check_memory and config.choices.sample is not None:
             fused = self.backend == "triton"
             limit = most_tokens(config, self.patterns, parameter.element_size(), parameter.device, fused)
         return draw_sample(config, graph, limit)
@@ -130,7 +130,7 @@ class Transformer(nn.Module):
         config = self.config
         self._refuse_float16_sums()
         graph = self.read(batch)
-        tokens = make_tokens(config, graph, self._most_simplices())
+        tokens = make_tokens(config, graph, self._most_simplices(graph))
         self._warn_of_empty(tokens[0])
         if config.check_memory and self.backend != "reference":
             refuse_if_too_large(self._estimate(tokens), config, self.device)
@@ -142,10 +142,11 @@ class Transformer(nn.Module):
             )
         return prepare(config, self.patterns, tokens, self.backend)
 
-    def _most_simplices(self) -> int:
-        """How many simplices may be enumerated: no more than the memory left could hold."""
-        limit = available_bytes(self.device) // BYTES_A_SIMPLEX if self.config.check_memory else cliques.LIMIT
-        return min(limit, cliques.LIMIT)
+    def _most_simplices(self, graph: GraphBatch) -> int:
+        """How many simplices may be enumerated, if none came along: no more than the memory left could hold."""
+        if not self.config.check_memory or self.config.choices.dims is None or graph.simplices is not None:
+            return cliques.LIMIT
+        return min(available_bytes(self.device) // BYTES_A_SIMPLEX, cliques.LIMIT)
 
     def _warn_of_empty(self, tokens: Tokens) -> None:
         empty = sum(count == 0 for count in tokens.counts)
@@ -236,7 +237,8 @@ class Transformer(nn.Module):
         """Tokens, pairs, FLOPs and peak bytes of a training step on this batch, predicted without running it."""
         if isinstance(batch, Prepared):
             return self._estimate((batch.queries, batch.keys))
-        return self._estimate(make_tokens(self.config, self.read(batch), self._most_simplices()))
+        graph = self.read(batch)
+        return self._estimate(make_tokens(self.config, graph, self._most_simplices(graph)))
 
     def _estimate(self, tokens: tuple[Tokens, Tokens]) -> Cost:
         item = next(self.parameters()).element_size()

@@ -7,6 +7,8 @@ and their gradients are zero.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,56 +18,96 @@ from torch.autograd.function import once_differentiable
 from tuplet.models.dense_cpu import library_for
 
 
-def post_norm(
-    x: Tensor,
-    message: Tensor,
-    output: nn.Linear,
-    norms: tuple[nn.BatchNorm1d, nn.BatchNorm1d],
-    maps: tuple[nn.Linear, nn.Linear],
-    gelu: bool,
-    follow: bool,
-) -> Tensor:
-    """(T, d) BN(y + FFN(y)) of y = BN(x + Wo message) in training mode; ``follow``: running statistics do."""
-    assert message.shape == x.shape
-    (first, last), (one, two) = norms, maps
-    weights = output.weight, first.weight, first.bias, one.weight, one.bias, two.weight, last.weight, last.bias
-    z: Tensor = _PostNorm.apply(x, message, *weights, output.bias, two.bias, norms, gelu, follow)
-    return z
+@dataclass(frozen=True)
+class After:
+    """What follows on the attention of one kind of tokens.
+
+    Args:
+        x: (T, d) tokens before it.
+        output: Wo.
+        norms: in training mode.
+        maps: W1 and W2.
+        gelu: the activation is GELU, else ReLU.
+    """
+
+    x: Tensor
+    output: nn.Linear
+    norms: tuple[nn.BatchNorm1d, nn.BatchNorm1d]
+    maps: tuple[nn.Linear, nn.Linear]
+    gelu: bool
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        (first, last), (one, two) = self.norms, self.maps
+        weights = self.output.weight, first.weight, first.bias, one.weight, one.bias, two.weight, last.weight, last.bias
+        return self.x, *weights, self.output.bias, two.bias
+
+
+TENSORS = 11
+"""Of one kind of tokens."""
+
+
+def post_norm(several: Sequence[After], messages: Sequence[Tensor], follow: bool) -> tuple[Tensor, ...]:
+    """(T, d) BN(y + FFN(y)) of y = BN(x + Wo message) for each kind of tokens; ``follow``: running statistics do.
+
+    Messages are a tensor each, or one for all kinds in turn.
+    """
+    tensors = [tensor for after in several for tensor in after.tensors]
+    found: tuple[Tensor, ...] = _PostNorm.apply(several, follow, len(messages), *messages, *tensors)
+    return found
 
 
 class _PostNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, message: Tensor, *given: Any) -> Tensor:
-        *weights, output_bias, last_bias, norms, gelu, follow = given
-        biases = output_bias.contiguous(), last_bias.contiguous()
-        x, message, *weights = (tensor.contiguous() for tensor in (x, message, *weights))
-        output, weight_s, bias_s, w1, _, w2, weight_t, _ = weights
-        s, t, z = (torch.empty_like(x) for _ in range(3))
-        hidden, found = x.new_empty(len(x), len(w1)), x.new_empty(4, x.shape[1])
-        settings = len(w1), int(gelu), *(float(norm.eps) for norm in norms)
-        running = [part for norm, ahead in zip(norms, biases, strict=True) for part in (ahead, *_running(norm, follow))]
-        library_for(x).run("post_norm", *x.shape, *settings, x, message, *weights, s, hidden, t, z, found, *running)
-        # y is found again from s, which costs less than keeping it
-        ctx.save_for_backward(message, s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found)
-        ctx.settings = settings
-        return z
+    def forward(ctx: Any, several: Sequence[After], follow: bool, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        tensors = tuple(tensor.contiguous() for tensor in tensors)
+        own = [tensors[first : first + TENSORS] for first in range(count, len(tensors), TENSORS)]
+        messages = _apart(tensors[:count], [len(x) for x, *_ in own])
+        saved, ctx.settings, left = [], [], []
+        for after, (x, *weights, output_bias, last_bias), message in zip(several, own, messages, strict=True):
+            output, weight_s, bias_s, w1, _, w2, weight_t, _ = weights
+            s, t, z = (torch.empty_like(x) for _ in range(3))
+            hidden, found = x.new_empty(len(x), len(w1)), x.new_empty(4, x.shape[1])
+            settings = len(w1), int(after.gelu), *(float(norm.eps) for norm in after.norms)
+            ahead = zip((output_bias, last_bias), after.norms, strict=True)
+            running = [part for bias, norm in ahead for part in (bias, *_running(norm, follow))]
+            library_for(x).run("post_norm", *x.shape, *settings, x, message, *weights, s, hidden, t, z, found, *running)
+            # y is found again from s, which costs less than keeping it
+            saved += [s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found]
+            ctx.settings.append(settings)
+            left.append(z)
+        ctx.count = count
+        ctx.save_for_backward(*tensors[:count], *saved)
+        return tuple(left)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        message, s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found = ctx.saved_tensors
-        width, inner = s.shape[1], len(w1)
-        sizes = w1.numel(), inner, w2.numel(), output.numel()
-        grad_x, grad_message = torch.empty_like(s), torch.empty_like(message)
-        sums, norms = s.new_empty(sum(sizes)), s.new_empty(4, width)
-        given = message, s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found
-        left = grad_x, grad_message, sums, norms
-        library_for(s).run("post_norm_backward", *s.shape, *ctx.settings, grad.contiguous(), *given, *left)
-        grad_w1, grad_b1, grad_w2, grad_output = sums.split(sizes)
-        first = grad_output.view_as(output), norms[0], norms[1]
-        feed = grad_w1.view_as(w1), grad_b1, grad_w2.view_as(w2)
-        zeros = s.new_zeros(2, width).unbind()
-        return grad_x, grad_message, *first, *feed, norms[2], norms[3], *zeros, None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        tensors = ctx.saved_tensors
+        messages, saved = tensors[: ctx.count], tensors[ctx.count :]
+        grad_messages, found = [torch.empty_like(message) for message in messages], []
+        own = [saved[first : first + 10] for first in range(0, len(saved), 10)]
+        counts = [len(s) for s, *_ in own]
+        parts = zip(_apart(messages, counts), _apart(grad_messages, counts), strict=True)
+        for grad, kept, settings, (message, grad_message) in zip(grads, own, ctx.settings, parts, strict=True):
+            s, _, _, output, _, _, w1, w2, _, _ = kept
+            sizes = w1.numel(), len(w1), w2.numel(), output.numel()
+            grad_x, sums, norms = torch.empty_like(s), s.new_empty(sum(sizes)), s.new_empty(4, s.shape[1])
+            left = grad_x, grad_message, sums, norms
+            library_for(s).run("post_norm_backward", *s.shape, *settings, grad.contiguous(), message, *kept, *left)
+            grad_w1, grad_b1, grad_w2, grad_output = sums.split(sizes)
+            weight_s, bias_s, weight_t, bias_t = norms.unbind()
+            feed = grad_w1.view_as(w1), grad_b1, grad_w2.view_as(w2)
+            zeros = s.new_zeros(2, s.shape[1]).unbind()
+            found += [grad_x, grad_output.view_as(output), weight_s, bias_s, *feed, weight_t, bias_t, *zeros]
+        return None, None, None, *grad_messages, *found
+
+
+def _apart(messages: Sequence[Tensor], counts: list[int]) -> Sequence[Tensor]:
+    """A message for each kind of tokens."""
+    found = messages if len(messages) == len(counts) else messages[0].split(counts)
+    assert [len(message) for message in found] == counts
+    return found
 
 
 def _running(norm: nn.BatchNorm1d, follow: bool) -> tuple[float, Tensor | None, Tensor | None]:

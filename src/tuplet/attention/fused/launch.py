@@ -65,7 +65,7 @@ def forward(
     line_kernels.forward[structure.lines * tiles, q.shape[1], splits](
         q, k, v, outs, lses, table, *_line_tensors(structure), structure.lines, tiles, splits, structure.groups,
         q.shape[1], q.shape[0], k.shape[0], q.shape[2], v.shape[2], rule.scale, *_strides(q, k, v), **_choices(rule),
-        **_line_choices(structure, q, len(table)), **sizes, num_warps=1 if short else _warps(sizes), num_stages=1 if short else 3,
+        **_line_choices(structure, q, len(table)), **sizes, num_warps=1 if short else _warps(sizes, q), num_stages=1 if short else 3,
     )  # fmt: skip
     if splits > 1:
         line_kernels.merge[(q.shape[0] * q.shape[1],)](
@@ -151,14 +151,15 @@ def backward(
                 line_kernels.backward_line[structure.lines, heads](
                     *given, *grads, partial, *tensors, structure.lines, *shapes, types, shortest, rule.scale,
                     *_strides(q, k, v), *(grad.stride(0) for grad in grads), **options, WHOLE=whole,
-                    SHIFTED=shift is not None, **sizes, **many, num_warps=_warps(sizes),
+                    SHIFTED=shift is not None, **sizes, **many, num_warps=_warps(sizes, q),
                 )  # fmt: skip
         return grads[0], grads[1], grads[2], _table_gradient(partial, table)
     sizes = _line_sizes(q, v, structure, TILE)
-    options = {**options, **sizes, "num_warps": _warps(sizes)}
-    query_tiles, key_tiles = -(-structure.longest[0] // sizes["ROWS"]), -(-structure.longest[1] // sizes["COLUMNS"])
+    # without tensor cores the transposed products of a large tile need several times the registers there are
+    key_sizes = _line_sizes(q, v, structure, SMALL_TILE) if precision(q) == "ieee" else sizes
+    query_tiles, key_tiles = -(-structure.longest[0] // sizes["ROWS"]), -(-structure.longest[1] // key_sizes["COLUMNS"])
     query_splits = _splits(structure, 0, sizes["COLUMNS"])
-    key_splits = _splits(structure, 1, sizes["ROWS"])
+    key_splits = _splits(structure, 1, key_sizes["ROWS"])
     programs = structure.lines * query_tiles
     partial = q.new_zeros(programs * query_splits if related else 0, heads, types, dtype=torch.float32)
     grad_q, grad_k, grad_v = (
@@ -167,11 +168,12 @@ def backward(
     )
     line_kernels.backward_queries[programs, heads, query_splits](
         *given, grad_q, partial, *tensors, structure.lines, query_tiles, query_splits, *shapes, types, rule.scale,
-        *_strides(q, k, v), grad_q.stride(1), **options, **many,
+        *_strides(q, k, v), grad_q.stride(1), **options, **sizes, **many, num_warps=_warps(sizes, q),
     )  # fmt: skip
     line_kernels.backward_keys[structure.lines * key_tiles, heads, key_splits](
         *given, grad_k, grad_v, *tensors, structure.lines, key_tiles, key_splits, *shapes, rule.scale,
-        *_strides(q, k, v), grad_k.stride(1), grad_v.stride(1), **options,
+        *_strides(q, k, v), grad_k.stride(1), grad_v.stride(1), **options, **key_sizes,
+        num_warps=8 if precision(q) == "ieee" else _warps(key_sizes, q),
     )  # fmt: skip
     for grad, shares in zip(grads, (grad_q, grad_k, grad_v), strict=True):
         if len(shares) > 1:
@@ -255,8 +257,10 @@ def _line_choices(lines: FusedLines, q: Tensor, types: int) -> dict[str, Any]:
     }
 
 
-def _warps(sizes: dict[str, int]) -> int:
-    return 4 if sizes["ROWS"] * sizes["COLUMNS"] > 1024 else 2 if sizes["ROWS"] * sizes["COLUMNS"] > 256 else 1
+def _warps(sizes: dict[str, int], q: Tensor) -> int:
+    """Of a program with such a tile; twice as many for a large one where products are exact, which takes more registers."""
+    pairs = sizes["ROWS"] * sizes["COLUMNS"]
+    return (8 if precision(q) == "ieee" else 4) if pairs > 1024 else 2 if pairs > 256 else 1
 
 
 def _table_gradient(partial: Tensor, table: Tensor) -> Tensor:
