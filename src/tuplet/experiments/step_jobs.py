@@ -128,6 +128,9 @@ def _step(
     loop = ready_loop(model, task, options, fabric)
     members = list(range(len(sizes)))
     parameters = sum(weight.numel() for weight in model.parameters())
-    if loop.recorder is None:  # a recorded step asks for memory when it is recorded, and then no more
+    quick = operations < most / 50
+    if not quick:  # launches do not matter, and recording would run it once more
+        loop.recorder = None
+    elif loop.recorder is None:  # a recorded step asks for memory when it is recorded, and then no more
         loop.step([members])
-    return lambda: loop.step([members]), fabric.device, parameters, operations < most / 50
+    return lambda: loop.step([members]), fabric.device, parameters, quick

@@ -26,9 +26,9 @@ for _room in ("lightning_fabric", "lightning.fabric", "lightning.pytorch"):  # t
     for _name in ("distributed", "rank_zero"):
         logging.getLogger(f"{_room}.utilities.{_name}").setLevel(logging.WARNING)
 
-WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8", "CUBLASLT_WORKSPACE_SIZE": "8192"}
-"""What libraries of matrix products may keep for each stream, unless it is set: 8 MiB. Torch would give them 32 on a large card, which
-is more than a layer keeps of a batch of molecules."""
+WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":2048:1:16:8", "CUBLASLT_WORKSPACE_SIZE": "2048"}
+"""What libraries of matrix products may keep for each stream, unless it is set: 2 MiB. Torch would give them 32 on a large card, which
+is more than a layer keeps of a batch of molecules, and a recorded step has several streams."""
 MATMUL = {"fp32": "highest", "fp64": "highest", "tf32": "high", "bf16": "high"}
 
 
