@@ -41,7 +41,9 @@ def results(model, mutually, monkeypatch):
 @pytest.mark.parametrize("at_once", [bags.PAIRS_AT_ONCE, 7])
 def test_as_one_after_another(name, relation, at_once, monkeypatch):
     monkeypatch.setattr(bags, "PAIRS_AT_ONCE", at_once)
-    monkeypatch.setattr(bags, "PAIRS_COMPILED", 16 if at_once > 7 else 2)  # with 2 virtual ones still rows, in many portions
+    monkeypatch.setattr(
+        bags, "PAIRS_COMPILED", 16 if at_once > 7 else 2
+    )  # with 2 virtual ones still rows, in many portions
     torch.manual_seed(0)
     options = {"dim": 16, "heads": 4, "depth": 3, "virtual": 2, "softmax": "joint", "relation": relation}
     model = tuplet.build(name, **options).double().train()

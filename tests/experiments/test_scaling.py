@@ -108,3 +108,11 @@ def test_a_molecule_has_the_size_that_is_asked_for():
     graph = molecule(50, torch.Generator().manual_seed(0))
     assert graph.num_nodes == 50
     assert not graph.has_isolated_nodes()
+
+
+def test_launches_have_no_say_in_the_exponent_of_time():
+    waiting = [Point(2**k, 1e-3 * (1 + 0.1 * (k % 2)), 4**k) for k in range(8)]
+    busy = [Point(2**k, 1e-2 * 4 ** (k - 8), 4**k) for k in range(8, 11)]
+    time, memory = exponents(waiting + busy)
+    assert (time, memory) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert exponents(waiting)[0] < 0.2  # nothing else is there

@@ -36,14 +36,16 @@ def forward(
 
 def backward(
     library: Library, bags: Bags, back: Turned, grad: Tensor, grad_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor,
-    table: Tensor, weight: Tensor, rule: Rule,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
-    """Gradients of q, k and v, and (P,) those of the relation's numbers; ``back`` are the bags transposed."""
+    table: Tensor, weight: Tensor, rule: Rule, grad_table: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k and v; that of the table is added to ``grad_table`` (types · h,). ``back`` are the bags transposed."""
     grad_q, grad_dot = torch.empty_like(q), torch.empty_like(weight)
     grad_entry = None if rule.relation == "none" else torch.empty_like(weight)
     given = bags.offsets, bags.column, bags.kind, grad, grad_lse, q, k, v, table, weight
     rows, found = len(bags.offsets) - 1, (grad_dot, grad_entry, grad_q)
     library.run("attend_backward", rows, q.shape[2], v.shape[2], *given, *_numbers(rule), *found)
+    if grad_entry is not None:
+        library.run("sum_kinds", len(bags.kind), bags.kind, grad_entry, grad_table)
     if rule.relation == "reweight":
         weight = weight * table.view(-1).index_select(0, bags.kind)
     # of a shape of their own, no views, so that autograd adds to them in place
@@ -52,7 +54,7 @@ def backward(
     pairs = back.offsets, back.column, back.pair
     sums = grad_dot, q, grad_k, weight, grad, grad_v
     library.run("gather", len(back.offsets) - 1, q.shape[2], v.shape[2], *pairs, *sums)
-    return grad_q, grad_k, grad_v, grad_entry
+    return grad_q, grad_k, grad_v
 
 
 def _numbers(rule: Rule) -> tuple[int, int, float]:

@@ -81,11 +81,11 @@ def backward(
         masses = None if grad_lse is None else grad_lse[span].reshape(-1).contiguous()
         given = grad_out[span], masses, q[span], k, v, wide_table, weight, rule
         if (library := bags.library(q[span], k, v, wide_table, rule)) is not None:
-            own_q, own_k, own_v, grad_entry = compiled.backward(library, bags, portion.back, *given)
+            own_q, own_k, own_v = compiled.backward(library, bags, portion.back, *given, grad_table)
         else:
             own_q, own_k, own_v, grad_entry = _attend_backward(bags, portion.back, *given)
-        if grad_entry is not None:
-            grad_table.index_add_(0, bags.kind, grad_entry)
+            if grad_entry is not None:
+                grad_table.index_add_(0, bags.kind, grad_entry)
         grads_q.append(own_q)
         grad_k, grad_v = _added(grad_k, own_k), _added(grad_v, own_v)
     assert grad_k is not None

@@ -62,18 +62,20 @@ class Field:
         return replace(self, values=self.rows(first, last), ptr=ptr)
 
     def take(self, positions: Tensor) -> Field:
-        if self.ptr is None:
-            return replace(self, values=self.values[positions])
-        first = self.ptr[positions]
-        lengths = self.ptr[positions + 1] - first
-        ptr = F.pad(lengths.cumsum(0), (1, 0))
-        total = int(ptr[-1])
-        rows = torch.arange(total).add_(repeat(first - ptr[:-1], lengths, total))
-        return replace(self, values=self.values[rows], ptr=ptr)
+        rows, counts = self.places(positions)
+        return replace(
+            self, values=self.values[rows], ptr=None if self.ptr is None else F.pad(counts.cumsum(0), (1, 0))
+        )
 
-    def counts(self, graphs: int) -> Tensor:
-        """(G,) rows of each graph."""
-        return torch.ones(graphs, dtype=torch.int64) if self.ptr is None else self.ptr.diff()
+    def places(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """(R',) rows of some graphs in the order given, and (G',) how many each has."""
+        if self.ptr is None:
+            return positions, torch.ones_like(positions)
+        first = self.ptr[positions]
+        counts = self.ptr[positions + 1] - first
+        ends = counts.cumsum(0)
+        total = int(ends[-1]) if len(ends) else 0
+        return torch.arange(total).add_(repeat(first + counts - ends, counts, total)), counts
 
     @staticmethod
     def join(fields: Sequence[Field]) -> Field:
@@ -93,7 +95,10 @@ class PackedGraphs(Sequence[Data]):
 
     def __init__(self, num_nodes: Tensor, fields: Mapping[str, Field]) -> None:
         self.num_nodes = num_nodes
-        self.fields = dict(fields)
+        self.fields: dict[str, Field] = {}
+        for name, field in fields.items():  # those with as many rows of each graph share where these begin
+            alike = next((own.ptr for own in self.fields.values() if _equal(own.ptr, field.ptr)), field.ptr)
+            self.fields[name] = field if alike is field.ptr else replace(field, ptr=alike)
 
     @classmethod
     def from_graphs(cls, graphs: Sequence[Data], only: Iterable[str] | None = None) -> PackedGraphs:
@@ -140,12 +145,14 @@ class PackedGraphs(Sequence[Data]):
 
     def rows_of(self, positions: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """What ``read`` looks at of some graphs: rows in the order given, as a graph alone would have them, and how many each has."""
-        found = {}
+        found, known = {}, dict[int, tuple[Tensor, Tensor]]()
         for name, field in self.fields.items():
             if is_read(name) and not field.number:
-                taken = field.take(positions)
-                rows = (taken.values.t() if field.columns else taken.values).to(field.dtype).contiguous()
-                found[name] = rows, taken.counts(len(positions))
+                if id(field.ptr) not in known:
+                    known[id(field.ptr)] = field.places(positions)
+                places, counts = known[id(field.ptr)]
+                values = field.values[places]
+                found[name] = (values.t() if field.columns else values).to(field.dtype).contiguous(), counts
         return found
 
     @classmethod
@@ -226,6 +233,10 @@ def batch_of(graphs: Sequence[Data], members: Sequence[int]) -> Data | list[Data
     positions = torch.as_tensor(members, dtype=torch.int64) % len(base)  # the last one may be called -1
     fields = base.rows_of(positions) | ({} if added is None else added.rows_of(positions))
     return joined(base.num_nodes[positions], fields)
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is not None and other is not None and (one is other or torch.equal(one, other))
 
 
 def describe(name: str, field: Field) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, ste
     for batch in batches:  # in turn: a machine that is slow for a while is slow for all of them
         times.append(_timed(lambda batch=batch: loop.step([batch]), gpu))  # type: ignore[misc]
         products.append(_timed(bare, gpu))
-        batching.append(_timed(lambda batch=batch: prepare(model, task.graphs, batch), gpu))  # type: ignore[misc]
+        batching.append(_timed(lambda batch=batch: prepare(model, loop.graphs, batch), gpu))  # type: ignore[misc]
     milliseconds = 1e3 * statistics.median(times)
     flops, traffic = _work(model, task, batches[0], options.precision)
     rate, copies = _rates(fabric.device, options.precision)

@@ -25,6 +25,8 @@ from tuplet.experiments.measure import peak_bytes, seconds
 DIM, DEGREE = 64, 3
 SLOW = {"cpu": 2.0, "cuda": 2.0}
 """Seconds of a call beyond which no larger size is tried."""
+BUSY = 4
+"""Times the quickest call from which on a call is more than launches."""
 SHARE = 0.8
 """Of the device's memory, beyond which no larger size is tried."""
 
@@ -75,9 +77,15 @@ def grow(
 
 
 def exponents(points: Sequence[Point]) -> tuple[float, float]:
-    """Of time and memory against n: slopes of straight lines through the upper half of the points, three of them at least."""
+    """Of time and memory against n: slopes of straight lines through the upper half of the points, three of them at least.
+
+    Where a call takes hardly longer than the quickest, a GPU waits for launches: such points have no say in the exponent of time, as
+    long as there are two others.
+    """
     upper = points[min(len(points) // 2, max(0, len(points) - 3)) :]
-    return slope(upper, "seconds"), slope(upper, "bytes")
+    quickest = min(point.seconds for point in points)
+    busy = [point for point in upper if point.seconds >= BUSY * quickest]
+    return slope(busy if len(busy) > 1 else upper, "seconds"), slope(upper, "bytes")
 
 
 def slope(points: Sequence[Point], field: str) -> float:

@@ -162,6 +162,13 @@ int attend_backward(
     return 0;
 }
 
+/* Sums of the pairs' numbers over each kind, added to what stands there. */
+int sum_kinds(int64_t threads, int64_t pairs, const int32_t *kind, const real *numbers, real *sums) {
+    (void)threads;
+    for (int64_t p = 0; p < pairs; p++) sums[kind[p]] += numbers[p];
+    return 0;
+}
+
 /* (R, size) and (R, wide) sums of two kinds of vectors, each with its own factors of the pairs that `pair` lists. */
 int gather(
     int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,

@@ -49,16 +49,21 @@ class Complex:
         codes = [torch.arange(nodes, device=ptr.device)]
         levels, faces = [codes[0][:, None]], [codes[0].new_empty(nodes, 0)]
         for k, rows in enumerate(simplices, start=1):
-            rows = rows.contiguous().sort(dim=1).values
+            rows = rows.contiguous()
+            if bool((rows[:, 1:] <= rows[:, :-1]).any()):
+                rows = rows.sort(dim=1).values
             _refuse_degenerate(rows, ptr, k, field.format(k))
             prefix = rows[:, 0]
             for place in range(1, k):
                 prefix = _find(codes[place], prefix * nodes + rows[:, place])
                 _refuse_open(prefix, rows, tuple(range(place + 1)), ptr, field.format(k))
-            code, order = torch.sort(prefix * nodes + rows[:, k])
-            kept = order[_first_of_equals(code)]
-            rows, prefix = rows[kept], prefix[kept]
-            codes.append(prefix * nodes + rows[:, k])
+            code = prefix * nodes + rows[:, k]
+            if bool((code[1:] <= code[:-1]).any()):
+                code, order = torch.sort(code)
+                first = _first_of_equals(code)
+                code, kept = code[first], order[first]
+                rows, prefix = rows[kept], prefix[kept]
+            codes.append(code)
             columns = []
             for place in range(k):
                 # the face without the j-th node is (the prefix without it) and the last node

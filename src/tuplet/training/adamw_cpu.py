@@ -26,11 +26,13 @@ def update(optimiser: torch.optim.Optimizer, clip: float | None) -> bool:
     grads, memory = [weight.grad for weight in weights], [optimiser.state.get(weight, {}) for weight in weights]
     if not weights or not all(memory) or (library := load(weights[0])) is None:
         return False
-    plain = weights[0].dtype, torch.strided
-    if not all((x.dtype, x.layout) == plain and x.is_contiguous() for x in (*weights, *grads)):
-        return False
-    means, squares, steps = ([one[name] for one in memory] for name in ("exp_avg", "exp_avg_sq", "step"))
+    dtype, kept = weights[0].dtype, [[one[name] for one in memory] for name in ("exp_avg", "exp_avg_sq")]
+    for x in (*weights, *grads, *kept[0], *kept[1]):
+        if x.dtype != dtype or not x.is_contiguous():
+            return False
+    several = weights, grads, *kept, [one["step"] for one in memory]
+    places = [[x.data_ptr() for x in some] for some in several]
     sizes = [weight.numel() for weight in weights]
     numbers = float(clip or 0), float(group["lr"]), float(group["weight_decay"]), *group["betas"], group["eps"]
-    library.run("adamw", len(weights), sizes, weights, grads, means, squares, steps, *numbers)
+    library.run("adamw", len(weights), sizes, *places, *numbers)
     return True

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from tuplet.datasets.packed import batch_of
+from tuplet.datasets.packed import PackedGraphs, WithFields, batch_of
+from tuplet.errors import InputError
+from tuplet.graphs.door import is_read
+from tuplet.models import Transformer
 from tuplet.models.baselines.config import ON_PAIRS
 from tuplet.training.options import TrainOptions
 
@@ -79,6 +82,17 @@ def share(members: Members, rank: int, world: int) -> tuple[Members, bool]:
     """
     own = members[rank::world]
     return (own, True) if own else (members[:1], False)
+
+
+def packed_for(model: nn.Module, graphs: Sequence[Data]) -> Sequence[Data]:
+    """Graphs of which batches are made in a few steps a field: what a model of ours reads of them, packed, where they are alike."""
+    if not isinstance(model, Transformer) or isinstance(graphs, PackedGraphs | WithFields):
+        return graphs
+    names = {tuple(sorted(name for name in graph.keys() if is_read(name))) for graph in graphs}  # noqa: SIM118
+    try:
+        return PackedGraphs.from_graphs(graphs, names.pop()) if len(names) == 1 else graphs
+    except InputError:
+        return graphs
 
 
 def prepare(model: nn.Module, graphs: Sequence[Data], members: Sequence[int]) -> Any:

@@ -15,7 +15,7 @@ from torch import nn
 from tuplet.attention.weights import wide
 from tuplet.errors import OptionError
 from tuplet.training import adamw_cpu
-from tuplet.training.batches import Members, prepare, share, shuffled, token_counts
+from tuplet.training.batches import Members, packed_for, prepare, share, shuffled, token_counts
 from tuplet.training.evaluation import Evaluation, Score, warn_undefined
 from tuplet.training.keeper import Keeper
 from tuplet.training.norms import batch_norms, settle_norms, share_norms
@@ -116,11 +116,12 @@ class Loop:
                 f"settle_norms: expected a model with batch norms, as norm='batch' has; {options.model} has none"
             )
         self.norms = share_norms(model) if fabric.world_size > 1 else []
+        self.graphs = packed_for(model, task.graphs)
         self.tokens = token_counts(model, task.graphs) if options.batch_tokens is not None else None
         held_out = self.objective.part("val", fold)
         if len(held_out.members) == 0:
             options.refuse_without_validation(fold)
-        self.validation = Evaluation(model, task.graphs, self.objective, held_out, options, fabric)
+        self.validation = Evaluation(model, self.graphs, self.objective, held_out, options, fabric)
         self.forward: Callable[..., Any] = torch.compile(model, dynamic=True) if options.compile else model
         optimiser = make_optimiser(model, options, fabric.device)
         self.parameters = list(model.parameters())
@@ -270,11 +271,11 @@ class Loop:
         if self.fabric.world_size > 1:
             with warnings.catch_warnings():  # a share of one graph is not a batch of one graph
                 warnings.filterwarnings("ignore", "a training batch of one graph")
-                return prepare(self.model, self.task.graphs, members)
-        if len(self.task.graphs) > 1:
-            return prepare(self.model, self.task.graphs, members)
+                return prepare(self.model, self.graphs, members)
+        if len(self.graphs) > 1:
+            return prepare(self.model, self.graphs, members)
         if self.only is None:
-            self.only = prepare(self.model, self.task.graphs, members)
+            self.only = prepare(self.model, self.graphs, members)
         return self.only
 
     def _finite(self) -> float:
