@@ -46,6 +46,8 @@ def results(attention, inputs, layouts):
     found = attention.messages(x, x if y is None else y, virtual, layouts)
     if attention.upward(layouts) is not None and len(found) == 1:  # those of virtual tuples follow on the others
         found = found[0].split([len(x), len(virtual)])
+    elif len(found) == 1:
+        found = [found[0][: len(x)]]
     loss = sum((part * torch.cos(torch.arange(part.numel(), device=part.device)).view_as(part)).sum() for part in found)
     names, weights = zip(*attention.named_parameters(), strict=True)
     leaves = [leaf for leaf in inputs if leaf is not None]

@@ -229,7 +229,7 @@ class TokenAttention(nn.Module):
         """Messages for tokens (T1, d) that attend to tokens ``y`` (T2, d), and for virtual tuples (G·m, d)."""
         message = self.messages(x, y, virtual, layouts)
         if self.upward(layouts) is None or self.virtual_output is None:
-            return linear(message[0], self.output), None
+            return linear(message[0][: len(x)], self.output), None
         own, virtual = message if len(message) > 1 else message[0].split([len(x), len(layouts.virtual_graph)])
         return linear(own, self.output), linear(virtual, self.virtual_output)
 
@@ -240,7 +240,8 @@ class TokenAttention(nn.Module):
     def messages(
         self, x: Tensor | Normed, y: Tensor | Normed, virtual: Tensor | Normed | None, layouts: Layouts
     ) -> list[Tensor]:
-        """The same before the output projections: one tensor each, or one in which those of virtual tuples follow on the others."""
+        """The same before the output projections: one tensor each, or one in which those of virtual tuples follow on the others, read or
+        not."""
         if self._at_once(layouts):
             found = self._mixed_at_once(*self.packed(x, y, virtual, layouts), layouts)
         elif isinstance(x, Tensor) and x is y and isinstance(virtual, Tensor) and self._is_mutual(x, virtual, layouts):
@@ -277,13 +278,11 @@ class TokenAttention(nn.Module):
         return message, up if upward else None
 
     def _is_mutual(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> bool:
-        """Whether one function on a CPU does all of it: virtual tuples are seen with the others, and see them."""
-        groups = (
-            *(group for pattern in layouts.patterns for group in pattern),
-            layouts.from_virtual,
-            self.upward(layouts),
-        )
-        every = all(group is not None for group in groups) and self.joint and self.features is None
+        """Whether one function on a CPU does all of it: virtual tuples are seen with the others, and see them. In the last layer nobody
+        reads what they see, but its pairs are then those of all layers."""
+        groups = *(group for pattern in layouts.patterns for group in pattern), layouts.from_virtual, layouts.to_virtual
+        keyed = self.key is not None or self.key_value is not None
+        every = all(group is not None for group in groups) and keyed and self.joint and self.features is None
         return every and dense_cpu.fits(x, virtual, self.query.weight) and are_mutual(x, groups, self.rule)  # type: ignore[arg-type]
 
     def _mixed_together(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> Tensor:

@@ -203,7 +203,7 @@ Leaving = tuple[Stream, "Tensor | Normed", nn.Linear, "Tensor | None"]
 
 
 def leave(leaving: list[Leaving], messages: list[Tensor]) -> Sequence[Tensor | Normed]:
-    """``Stream.leave`` of several streams, in one where there is an operator for it; messages are one tensor each, or all one."""
+    """``Stream.leave`` of several streams, in one where there is an operator for it; for ``messages`` see ``apart``."""
     if all(stream.is_fused(values(x)) for stream, x, *_ in leaving):
         from tuplet.kernels.post_norm import post_norm
 
@@ -215,8 +215,7 @@ def leave(leaving: list[Leaving], messages: list[Tensor]) -> Sequence[Tensor | N
     if all(stream.is_compiled(x, output, live, *messages) for stream, x, output, live in streams):
         several = [stream.after_on_cpu(x, output) for stream, x, output, _ in streams]
         return post_norm_cpu.post_norm(several, messages, follow=not _Pass.again)
-    if len(messages) < len(leaving):
-        messages = list(messages[0].split([len(x) for x in tokens]))
+    messages = list(post_norm_cpu.apart(messages, [len(x) for x in tokens]))
     return [
         stream.leave(x, message, output, live)
         for (stream, x, output, live), message in zip(streams, messages, strict=True)

@@ -50,7 +50,7 @@ TENSORS = 11
 def post_norm(several: Sequence[After], messages: Sequence[Tensor], follow: bool) -> tuple[Tensor, ...]:
     """(T, d) BN(y + FFN(y)) of y = BN(x + Wo message) for each kind of tokens; ``follow``: running statistics do.
 
-    Messages are a tensor each, or one for all kinds in turn.
+    Messages are a tensor each, or one for all kinds in turn (see ``apart``).
     """
     tensors = [tensor for after in several for tensor in after.tensors]
     found: tuple[Tensor, ...] = _PostNorm.apply(several, follow, len(messages), *messages, *tensors)
@@ -62,7 +62,7 @@ class _PostNorm(torch.autograd.Function):
     def forward(ctx: Any, several: Sequence[After], follow: bool, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         tensors = tuple(tensor.contiguous() for tensor in tensors)
         own = [tensors[first : first + TENSORS] for first in range(count, len(tensors), TENSORS)]
-        messages = _apart(tensors[:count], [len(x) for x, *_ in own])
+        messages = apart(tensors[:count], [len(x) for x, *_ in own])
         saved, ctx.settings, left = [], [], []
         for after, (x, *weights, output_bias, last_bias), message in zip(several, own, messages, strict=True):
             output, weight_s, bias_s, w1, _, w2, weight_t, _ = weights
@@ -88,7 +88,9 @@ class _PostNorm(torch.autograd.Function):
         grad_messages, found = [torch.empty_like(message) for message in messages], []
         own = [saved[first : first + 10] for first in range(0, len(saved), 10)]
         counts = [len(s) for s, *_ in own]
-        parts = zip(_apart(messages, counts), _apart(grad_messages, counts), strict=True)
+        parts = zip(apart(messages, counts), apart(grad_messages, counts), strict=True)
+        if ctx.count == 1:
+            grad_messages[0][sum(counts) :].zero_()
         for grad, kept, settings, (message, grad_message) in zip(grads, own, ctx.settings, parts, strict=True):
             s, _, _, output, _, _, w1, w2, _, _ = kept
             sizes = w1.numel(), len(w1), w2.numel(), output.numel()
@@ -103,11 +105,12 @@ class _PostNorm(torch.autograd.Function):
         return None, None, None, *grad_messages, *found
 
 
-def _apart(messages: Sequence[Tensor], counts: list[int]) -> Sequence[Tensor]:
-    """A message for each kind of tokens."""
-    found = messages if len(messages) == len(counts) else messages[0].split(counts)
-    assert [len(message) for message in found] == counts
-    return found
+def apart(messages: Sequence[Tensor], counts: list[int]) -> Sequence[Tensor]:
+    """A message (T, d) for each kind of tokens, so many of each: a tensor each, or one for all, after which others may follow."""
+    if len(messages) == 1 and len(messages[0]) > counts[0]:
+        *messages, _ = messages[0].split([*counts, len(messages[0]) - sum(counts)])
+    assert [len(message) for message in messages] == counts
+    return messages
 
 
 def _running(norm: nn.BatchNorm1d, follow: bool) -> tuple[float, Tensor | None, Tensor | None]:
