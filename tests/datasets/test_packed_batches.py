@@ -11,6 +11,7 @@ from tuplet.errors import InputError
 from tuplet.graphs import read
 from tuplet.models import build
 from tuplet.topology import CliqueComplex
+from tuplet.training.batches import packed_for
 
 
 def graph(n, joined, seed):
@@ -82,3 +83,16 @@ def test_what_is_not_packed_or_is_to_be_changed_comes_as_a_list():
     assert batch_of(GRAPHS, [2, 0])[0] is GRAPHS[2]
     changed = batch_of(WithFields(packed, transform=lambda data: data.update({"seen": 1})), [4, 2, 1])
     assert [data.seen for data in changed] == [1, 1, 1]
+
+
+def test_lists_are_packed_for_models_of_ours_where_graphs_are_alike():
+    model = tuplet.build("A1", node_types=3)
+    alike = [Data(x=torch.zeros(n, 1, dtype=torch.long), edge_index=torch.empty(2, 0).long(), name="a") for n in (1, 4)]
+    packed = packed_for(model, alike)
+    assert isinstance(packed, PackedGraphs)
+    assert set(packed.fields) == {"x", "edge_index"}
+    assert packed_for(model, packed) is packed
+    different = [alike[0], Data(edge_index=torch.empty(2, 0).long(), num_nodes=2)]
+    assert packed_for(model, different) is different
+    assert packed_for(torch.nn.Linear(1, 1), alike) is alike
+    torch.testing.assert_close(model(batch_of(packed, [1, 0])), model([alike[1], alike[0]]))

@@ -12,6 +12,7 @@ from training_cases import TASKS, ends, everywhere, options, paths_and_cycles, s
 
 from tuplet.datasets.task import Task
 from tuplet.errors import InputError, OptionError
+from tuplet.models.prepare import Prepared
 from tuplet.training import TrainOptions, evaluate, fit, learning_rate, progress_bar, train
 from tuplet.training.batches import cut, share, shuffled, token_counts
 from tuplet.training.metrics import measure
@@ -301,7 +302,7 @@ def test_the_graph_of_a_node_task_is_prepared_once(monkeypatch):
 
     monkeypatch.setattr(type(model), "prepare", prepare)
     fit(model, task, options(epochs=5))
-    assert calls.count(list) == 2  # once to learn from, once to validate
+    assert sum(kind is not Prepared for kind in calls) == 2  # once to learn from, once to validate
 
 
 def test_a_batch_norm_of_one_process_is_left_alone():

@@ -113,10 +113,10 @@ def apart(messages: Sequence[Tensor], counts: list[int]) -> Sequence[Tensor]:
     return messages
 
 
-def _running(norm: nn.BatchNorm1d, follow: bool) -> tuple[float, Tensor | None, Tensor | None]:
-    """By how much running statistics are to follow this batch's, and the statistics; none if there are none or they do not."""
+def _running(norm: nn.BatchNorm1d, follow: bool) -> tuple[float, Tensor | None, Tensor | None, Tensor | None]:
+    """By how much running statistics are to follow this batch's, less than 0 for the mean of all batches; how many these were; and the
+    statistics. None if there are none or they do not follow."""
     if not follow or norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:
-        return 0.0, None, None
-    norm.num_batches_tracked.add_(1)
-    momentum = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-    return float(momentum), norm.running_mean, norm.running_var
+        return 0.0, None, None, None
+    momentum = -1.0 if norm.momentum is None else float(norm.momentum)
+    return momentum, norm.num_batches_tracked, norm.running_mean, norm.running_var

@@ -59,7 +59,9 @@ class Library:
     def run(self, name: str, *given: Given) -> None:
         """Call a function with the number of threads and what is given; tensors are contiguous, and of the types that it reads."""
         function = self._functions.get(name) or self._known(name, given)
-        if function(torch.get_num_threads(), *map(_passed, given)):
+        # hundreds of tensors in every step: a call for each would be felt
+        passed = [x.data_ptr() if isinstance(x, Tensor) and x.is_contiguous() else _passed(x) for x in given]
+        if function(torch.get_num_threads(), *passed):
             raise MemoryError(f"there is no memory for what {name} needs on the way")
 
     def _known(self, name: str, given: Sequence[Given]) -> Any:

@@ -92,13 +92,15 @@ INLINE void normalise_backward(
         }
 }
 
-/* Moves running statistics, if there are any, towards those found, to whose mean the bias `ahead` of the norm belongs. */
+/* Moves running statistics, if there are any, towards those found, to whose mean the bias `ahead` of the norm belongs: by `momentum`, or
+ * where that is negative so that they are means of all that were `tracked`. */
 INLINE void follow(
-    int64_t rows, int64_t width, const real *restrict found, const real *restrict ahead, double momentum, real *restrict mean,
-    real *restrict variance
+    int64_t rows, int64_t width, const real *restrict found, const real *restrict ahead, double momentum, int64_t *tracked,
+    real *restrict mean, real *restrict variance
 ) {
-    const real share = momentum, unbiased = (double)rows / (rows - 1);
     if (!mean) return;
+    ++*tracked;
+    const real share = momentum < 0 ? 1.0 / *tracked : momentum, unbiased = (double)rows / (rows - 1);
     for (int64_t i = 0; i < width; i++) {
         mean[i] += share * (found[i] + ahead[i] - mean[i]);
         variance[i] += share * (found[width + i] * unbiased - variance[i]);
@@ -112,7 +114,8 @@ int post_norm(
     const real *restrict x, const real *restrict message, const real *output, const real *weight_s, const real *bias_s,
     const real *w1, const real *b1, const real *w2, const real *weight_t, const real *bias_t, real *restrict s,
     real *restrict hidden, real *restrict t, real *restrict z, real *restrict found, const real *output_bias, double momentum_s,
-    real *mean_s, real *variance_s, const real *b2, double momentum_t, real *mean_t, real *variance_t
+    int64_t *tracked_s, real *mean_s, real *variance_s, const real *b2, double momentum_t, int64_t *tracked_t, real *mean_t,
+    real *variance_t
 ) {
     const int64_t weights = width * width + 2 * width * inner, own = PORTION * (width + inner);
     real *turned = malloc((weights + threads * own + portions_of(rows) * 2 * width) * sizeof(real));
@@ -143,8 +146,8 @@ int post_norm(
         FOR_PORTIONS
         normalise(SOME, width, t + first * width, found + 2 * width, weight_t, bias_t, eps_t, z + first * width);
     }
-    follow(rows, width, found, output_bias, momentum_s, mean_s, variance_s);
-    follow(rows, width, found + 2 * width, b2, momentum_t, mean_t, variance_t);
+    follow(rows, width, found, output_bias, momentum_s, tracked_s, mean_s, variance_s);
+    follow(rows, width, found + 2 * width, b2, momentum_t, tracked_t, mean_t, variance_t);
     free(turned);
     return 0;
 }

@@ -224,7 +224,8 @@ class Loop:
             return due
         rows = [self.objective.rows(members, self.train.nodes) for members in batches]
         count = sum(self.objective.count(some) for some in rows)
-        state.optimiser.zero_grad()
+        for parameter in self.parameters:
+            parameter.grad = None
         due = self.keeper.due() and fabric.global_rank == 0
         extra = torch.tensor([0.0, due], dtype=torch.float64, device=fabric.device)
         with matmul_precision(MATMUL[options.precision]):
