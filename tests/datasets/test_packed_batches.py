@@ -86,7 +86,7 @@ def test_what_is_not_packed_or_is_to_be_changed_comes_as_a_list():
 
 
 def test_lists_are_packed_for_models_of_ours_where_graphs_are_alike():
-    model = tuplet.build("A1", node_types=3)
+    model = build("A1", node_types=3)
     alike = [Data(x=torch.zeros(n, 1, dtype=torch.long), edge_index=torch.empty(2, 0).long(), name="a") for n in (1, 4)]
     packed = packed_for(model, alike)
     assert isinstance(packed, PackedGraphs)
