@@ -117,10 +117,8 @@ def attend_mutually(
     without a relation. Groups ``are_mutual``.
     """
     neutral = q.new_full((1, q.shape[1]), float(rule.relation != "bias"))
-    groups, tables = (
-        (*(group for group, _ in parts), upward),
-        (*(_numbers(q, table, rule) for _, table in parts), neutral),
-    )
+    groups = *(group for group, _ in parts), upward
+    tables = *(_numbers(q, table, rule) for _, table in parts), neutral
     return torch_backend.attend_mutually(q, k, v, tokens, groups, tables, rule)  # type: ignore[arg-type]
 
 

@@ -197,8 +197,9 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device,
     if config.dropout:
         stream += 2 + 1  # the dropped hidden layer, and three masks of one byte
     query, key_value = 1.0, 2.0
-    if choices.kernel == "performer":
-        query, key_value = 1 + 2 * _feature_ratio(config), 3 + 2 * _feature_ratio(config)
+    if choices.kernel == "performer":  # random features, and where operators of torch make them what these begin with
+        features = _feature_ratio(config) * (1 if fused else 2)
+        query, key_value = 1 + features, (2 if fused else 3) + features
     elif choices.kernel == "linear":
         query, key_value = 3.0, 4.0  # the exponential below zero, and the map itself
     groups = sum(pattern.groups for pattern in patterns) + virtual
