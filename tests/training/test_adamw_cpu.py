@@ -93,3 +93,15 @@ def test_the_rest_is_left_to_torch():
     assert _learn(weights, torch.optim.SGD(weights, 1e-2), None, 3, adamw_cpu.update) == 0
     several = torch.optim.AdamW([{"params": weights[:2]}, {"params": weights[2:]}], 1e-2, fused=True)
     assert _learn(weights, several, None, 3, adamw_cpu.update) == 0
+
+
+def test_sparse_gradients_are_for_torch_to_refuse():
+    table = torch.nn.Embedding(5, 4, sparse=True)
+    optimiser = torch.optim.AdamW(table.parameters(), fused=True)
+    optimiser.state[table.weight] = {
+        "exp_avg": torch.zeros(5, 4),
+        "exp_avg_sq": torch.zeros(5, 4),
+        "step": torch.zeros(()),
+    }
+    table(torch.tensor([1])).sum().backward()
+    assert not adamw_cpu.update(optimiser, 1.0)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from tuplet.attention import reference, torch_backend
-from tuplet.attention.bags import are_rows
 from tuplet.attention.weights import TINY, Rule, finite
 from tuplet.errors import BackendError, OptionError
 from tuplet.kernels import HAS_TRITON
@@ -104,8 +103,7 @@ def attend_joined(q: Tensor, parts: list[tuple[Tensor, Tensor, Group, Tensor | N
 
 def are_mutual(q: Tensor, groups: tuple[Group, ...], rule: Rule) -> bool:
     """Whether ``attend_mutually`` can see to these groups."""
-    plain = _plain(groups) and not torch.compiler.is_compiling()
-    return plain and all(are_rows(group, q, rule.kernel) for group in groups)  # type: ignore[arg-type]
+    return _plain(groups) and torch_backend.all_rows(groups, q, rule)
 
 
 def attend_mutually(

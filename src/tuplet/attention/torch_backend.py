@@ -83,9 +83,14 @@ def _backward(ctx: Any, grad_out: Tensor, grad_lse: Tensor) -> tuple[Any, ...]:
 _attend.register_autograd(_backward, setup_context=_setup)
 
 
+def all_rows(structures: Structures, q: Tensor, rule: Rule) -> bool:
+    """Whether all structures are read as rows, by functions: not while a compiler looks on."""
+    return not torch.compiler.is_compiling() and all(are_rows(group, q, rule.kernel) for group in structures)
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, structure: Structure, table: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
     """Messages (T1, h, c) and log-sum-exps (T1, h) of one group of keys."""
-    if not torch.compiler.is_compiling() and are_rows(structure, q, rule.kernel):
+    if all_rows((structure,), q, rule):
         return rows.RowAttention.apply(q, k, v, table, Keyed.apart((structure,), len(k)), rule)
     tensors, integers = structure.pack()
     return _attend(q, k, v, table, tensors, integers, rule.kernel, rule.relation, rule.scale)
@@ -93,7 +98,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, structure: Structure, table: Tensor,
 
 def attend_apart(q: Tensor, k: Tensor, v: Tensor, structures: Structures, table: Tensor, rule: Rule) -> Tensor | None:
     """Messages (T1, h, c) of heads that are dealt round-robin to several groups; None where they are no rows."""
-    if torch.compiler.is_compiling() or not all(are_rows(group, q, rule.kernel) for group in structures):
+    if not all_rows(structures, q, rule):
         return None
     keyed = Keyed.apart(structures, len(k))
     return rows.RowAttention.apply(q, k, v, table, keyed, rule)[0]
@@ -103,7 +108,7 @@ def attend_joined(
     q: Tensor, keys: Tensors, values: Tensors, structures: Structures, tables: Tensors, rule: Rule
 ) -> Tensor | None:
     """Messages (T1, h, c) of one softmax over the union of several groups, each with keys of its own; None where they are no rows."""
-    if torch.compiler.is_compiling() or not all(are_rows(group, q, rule.kernel) for group in structures):
+    if not all_rows(structures, q, rule):
         return None
     keyed = Keyed.joined(structures, [len(k) for k in keys], [len(table) for table in tables])
     k, v, table = map(torch.cat, (keys, values, tables))
@@ -113,7 +118,7 @@ def attend_joined(
 def attend_mutually(
     q: Tensor, k: Tensor, v: Tensor, tokens: int, structures: Structures, tables: Tensors, rule: Rule
 ) -> Tensor:
-    """Messages (T1 + V, h, c) of ``tokens`` and of virtual ones after them, where all structures ``are_rows``.
+    """Messages (T1 + V, h, c) of ``tokens`` and of virtual ones after them, where structures are ``all_rows``.
 
     Tokens see groups of tokens, and last of these the virtual ones, with one softmax. The last structure is that of virtual ones, which
     see tokens, without a relation: its table has no effect.

@@ -28,7 +28,7 @@ def update(optimiser: torch.optim.Optimizer, clip: float | None) -> bool:
         return False
     dtype, kept = weights[0].dtype, [[one[name] for one in memory] for name in ("exp_avg", "exp_avg_sq")]
     for x in (*weights, *grads, *kept[0], *kept[1]):
-        if x.dtype != dtype or not x.is_contiguous():
+        if x.dtype != dtype or x.layout != torch.strided or not x.is_contiguous():
             return False
     several = weights, grads, *kept, [one["step"] for one in memory]
     places = [[x.data_ptr() for x in some] for some in several]
