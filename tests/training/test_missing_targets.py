@@ -96,7 +96,7 @@ def test_with_neither_metric_nor_loss_the_last_epoch_is_kept():
     assert history.best == 2
 
 
-def test_a_number_is_better_than_none_whatever_the_loss():
+def test_a_number_is_better_than_none_whatever_the_loss_and_of_equal_ones_that_of_the_lowest_loss():
     nan = math.nan
     history, kept = History(), []
     for metric, loss in [
@@ -107,7 +107,10 @@ def test_a_number_is_better_than_none_whatever_the_loss():
         (0.1, 9.0),
         (nan, 0.0),
         (0.4, 9.0),
+        (0.4, 9.0),
         (0.4, 1.0),
+        (0.4, 2.0),
+        (0.4, nan),
     ]:
         history.val_metric.append(metric)
         history.val_loss.append(loss)
@@ -115,7 +118,7 @@ def test_a_number_is_better_than_none_whatever_the_loss():
         if history.is_best(maximise=True):
             history.best = history.epochs - 1
         kept.append(history.best)
-    assert kept == [0, 1, 1, 1, 4, 4, 6, 6]
+    assert kept == [0, 1, 1, 1, 4, 4, 6, 6, 8, 8, 8]
     assert history.watched(True) == (history.val_metric, True)
 
 

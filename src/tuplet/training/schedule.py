@@ -39,8 +39,9 @@ def better(new: float, old: float, maximise: bool) -> bool:
 
 
 def preferable(new: tuple[float, float], old: tuple[float, float], maximise: bool) -> bool:
-    """Whether one pair of validation metric and loss is better than another: by the metric, or where neither has one by the loss."""
-    if math.isnan(new[0]) and math.isnan(old[0]):
+    """Whether one pair of validation metric and loss is better than another: by the metric, or by the loss where metrics are equal or
+    neither has one. A share of few graphs is the same for many epochs."""
+    if new[0] == old[0] or (math.isnan(new[0]) and math.isnan(old[0])):
         return better(new[1], old[1], maximise=False)
     return better(new[0], old[0], maximise)
 

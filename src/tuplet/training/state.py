@@ -25,8 +25,8 @@ class History:
         val_metric: over the validation set, after the epoch; NaN without one, or where it is undefined (ROC-AUC of one class).
         seconds: of the epoch, validation included.
         train_seconds: of its training steps, loading included.
-        best: number of the epoch whose weights are kept: the first with the best validation metric; if no epoch has one, the first with
-            the lowest validation loss; if none has that either, the last.
+        best: number of the epoch whose weights are kept: of those with the best validation metric, or if no epoch has one of all, the
+            first with the lowest validation loss; if none has that either, the last.
     """
 
     lr: list[float] = field(default_factory=list)

@@ -113,7 +113,7 @@ class Summary:
 
     @property
     def best(self) -> Result:
-        """The run with the best validation metric, or if none has one with the lowest validation loss; the first of equals."""
+        """The run with the best validation metric, of equals or if none has one that with the lowest validation loss; then the first."""
         first, *others = self.results
         for result in others:
             first = result if preferable(result.kept, first.kept, self.maximise) else first
