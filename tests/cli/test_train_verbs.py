@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tuplet.cli import main
+from tuplet.training.settings import from_yaml
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "CCN", "C", "CC#N", "OCC", "C1CC1", "CCCC", "c1ccncc1", "CCl", "CBr"]
 
@@ -173,8 +174,10 @@ def test_a_run_goes_on_with_the_options_it_began_with(tmp_path, capsys):
 def test_another_name_of_a_data_set_has_its_presets(tmp_path, capsys):
     assert run("train", "SR", "--variant", "RWSE", "--out", tmp_path / "sr") == 2
     assert "variant: expected none, since srg has no presets; came 'RWSE'" in capsys.readouterr().err
-    assert run("train", "Csl", "--epochs", "1", "--out", tmp_path / "csl") == 2
+    assert run("train", "Csl", "--epochs", "1", "--warmup", "50", "--out", tmp_path / "csl") == 2
     assert "warmup: expected at most epochs = 1; came 50" in capsys.readouterr().err
+    assert run("train", "Csl", "--folds", "0", "--out", tmp_path / "csl", *SMALL) == 0
+    assert from_yaml(tmp_path / "csl" / "config.yaml").lr == 1e-3
 
 
 def test_rows_that_were_skipped_are_in_the_run_folder(table, tmp_path, capsys):

@@ -61,9 +61,9 @@ def test_the_command_of_a_job_selects_that_job():
         assert chosen == [job]
 
 
-def test_shortened_runs_keep_a_warm_up_that_fits():
-    assert Job("zinc", "gps", "mae", 0, epochs=10).options().warmup == 10
-    assert Job("zinc", "gps", "mae", 0, epochs=100).options().warmup == 50
+def test_shortened_runs_keep_the_share_of_warm_up():
+    assert Job("zinc", "gps", "mae", 0, epochs=10).options().warmup == 0
+    assert Job("zinc", "gps", "mae", 0, epochs=100).options().warmup == 2
     assert Job("zinc", "gps", "mae", 0, epochs=10).planned()["epochs"] == 2000
 
 

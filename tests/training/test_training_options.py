@@ -84,6 +84,13 @@ def test_a_word_that_an_option_knows_is_that_word():
     assert model == {"norm": "none", "relation": "none", "softmax": None, "virtual": 3, "encodings": ["RWSE:20:28"]}
 
 
+@pytest.mark.parametrize(
+    ("given", "warmup"), [({}, 50), ({"epochs": "5"}, 0), ({"epochs": 4000}, 100), ({"epochs": 100, "warmup": 7}, 7)]
+)
+def test_another_number_of_epochs_keeps_the_share_of_warm_up(given, warmup):
+    assert resolve("zinc", given=given).warmup == warmup
+
+
 def test_layers_are_preset_file_command_line_set(tmp_path):
     (tmp_path / "my.yaml").write_text("model: A2^LN\nlr: 1.0e-5\nepochs: 900\nmodel_options: {dim: 32, depth: 2}\n")
     options = resolve(
@@ -94,7 +101,7 @@ def test_layers_are_preset_file_command_line_set(tmp_path):
         1e-5,
         800,
         4,
-        50,
+        20,
     )
     (tmp_path / "empty.yaml").write_text("model_options:\n")
     assert resolve("csl", config=tmp_path / "empty.yaml") == resolve("csl")

@@ -10,7 +10,7 @@ from typing import Any
 from tuplet.errors import OptionError
 from tuplet.experiments.table import Column, Row, Table, read_table
 from tuplet.training.options import TrainOptions
-from tuplet.training.presets import preset
+from tuplet.training.presets import lasting, preset
 from tuplet.training.settings import merge
 from tuplet.training.values import numbers
 
@@ -87,7 +87,7 @@ class Job:
             own["model_options"] = {"softmax": self.form}
         found = merge(self.planned(), own)
         if self.epochs is not None:
-            found |= {"epochs": self.epochs, "warmup": min(found.get("warmup", 0), self.epochs)}
+            found = lasting(found, self.epochs)
         return TrainOptions.of(found)
 
     def planned(self) -> dict[str, Any]:

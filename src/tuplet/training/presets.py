@@ -13,6 +13,7 @@ from tuplet._extras import require
 from tuplet.errors import OptionError
 from tuplet.training.options import TrainOptions, refuse_unknown
 from tuplet.training.settings import merge, read_yaml, split_settings
+from tuplet.training.values import convert
 
 ANY = "*"
 """Stands for every model that a file does not name."""
@@ -100,6 +101,12 @@ def notes() -> list[str]:
     return [f"{', '.join(file.datasets)}: {note}" for file in preset_files() for note in file.notes]
 
 
+def lasting(settings: Mapping[str, Any], epochs: int) -> dict[str, Any]:
+    """The settings for another number of epochs; the warm-up keeps its share of them."""
+    planned, warmup = settings.get("epochs"), settings.get("warmup", 0)
+    return {**settings, "epochs": epochs, "warmup": warmup * epochs // planned if planned else warmup}
+
+
 def resolve(
     dataset: str | None = None,
     *,
@@ -109,6 +116,8 @@ def resolve(
     settings: Sequence[str] = (),
 ) -> TrainOptions:
     """The options in force: preset, then the YAML file, then what the command line says, then ``--set key=value``.
+
+    Where these say for how many epochs, and nothing of a warm-up, the preset's keeps its share of them.
 
     Args:
         dataset: whose preset is taken; None for the plain defaults.
@@ -123,4 +132,6 @@ def resolve(
     for name in said:
         refuse_unknown(name)
     base = preset(dataset, said.get("model"), variant) if dataset is not None else {}
+    if "epochs" in said and "warmup" not in said:
+        base = lasting(base, convert("epochs", int, said["epochs"]))
     return TrainOptions.of(merge(base, said, {"model_options": model}))
