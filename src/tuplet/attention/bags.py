@@ -1,7 +1,8 @@
 """Pairs as compressed sparse rows over (token, head), and the two products that attention over them is made of.
 
 Row t·h + j is head j of query t; its entries are the keys that this head of this query sees. Heads may belong to different
-groups of keys, so several structures are one matrix. ``dots`` multiplies vectors pair by pair, ``sums`` adds vectors up with
+groups of keys, so several structures are one matrix. Where all heads see the same keys, pairs are listed once: row t is query t.
+``dots`` multiplies vectors pair by pair, ``sums`` adds vectors up with
 weights. On a CPU they are a sampled matrix product and an embedding bag, and nothing of the size of the pairs times c exists.
 """
 
@@ -38,7 +39,7 @@ class Bags:
     """The pairs of consecutive queries.
 
     Args:
-        heads: h.
+        heads: rows of each query: h, or 1 where all heads see the same keys (``apart`` has rows for each).
         offsets: (T1·h + 1,) first pair of each row.
         row: (P,) row of each pair.
         column: (P,) key · h + head of each pair.
@@ -71,9 +72,20 @@ class Bags:
         if self.offsets.dtype != torch.int32 or rule.kernel not in KERNELS or not one_type:
             return None
         column, kind = self.most
-        alike = q.shape[1:] == k.shape[1:] and k.shape[:2] == v.shape[:2] and q.shape[1] == self.heads
-        within = column < len(k) * self.heads and (rule.relation == "none" or kind < table.numel())
+        alike = q.shape[1:] == k.shape[1:] and k.shape[:2] == v.shape[:2] and self.heads in (1, q.shape[1])
+        known = table.numel() * self.heads // q.shape[1]
+        within = column < len(k) * self.heads and (rule.relation == "none" or kind < known)
         return load(q) if alike and within and len(q) * self.heads == len(self.offsets) - 1 else None
+
+    def apart(self, heads: int) -> Bags:
+        """Rows for each head, where there was one for all."""
+        count = self.offsets.diff().long().repeat_interleave(heads)
+        sums = torch.cat([count.new_zeros(1), count.cumsum(0)])
+        row = repeat(torch.arange(len(count), device=count.device), count, len(self.row) * heads)
+        first = self.offsets[:-1].long().repeat_interleave(heads) - sums[:-1]
+        place, head = torch.arange(len(row), device=count.device) + first[row], row % heads
+        found = sums, row, self.column[place] * heads + head, self.kind[place] * heads + head
+        return Bags(heads, *(x.to(self.row.dtype) for x in found))
 
     @cached_property
     def most(self) -> tuple[int, int]:
@@ -162,17 +174,30 @@ class Keyed:
             return [(queries, self)]
         return [(self.queries, self), *self.then.parts(queries - self.queries)]
 
+    @property
+    def is_alike(self) -> bool:
+        """Whether all heads see the same keys."""
+        return self.joint or len(self.groups) == 1
+
     def seen_by(self, head: int) -> list[int]:
         return list(range(len(self.groups))) if self.joint else [head % len(self.groups)]
 
 
 @dataclass(frozen=True)
 class Portion:
-    """Bags of the queries in ``span``, and the same pairs seen from all keys."""
+    """Bags of the queries in ``span``, which have so many heads, and the same pairs seen from all keys."""
 
     span: slice
     bags: Bags
     keys: int
+    heads: int
+
+    @cached_property
+    def apart(self) -> Portion:
+        """The same with rows for each head."""
+        if self.bags.heads == self.heads:
+            return self
+        return Portion(self.span, self.bags.apart(self.heads), self.keys, self.heads)
 
     @cached_property
     def back(self) -> Turned:
@@ -190,15 +215,16 @@ def portions(keyed: Keyed, q: Tensor) -> Iterator[Portion]:
         firsts = accumulate([count for count, _ in parts], initial=0)
         reaches = [[_reach(group, count) for group in part.groups] for count, part in parts]
         spans = [_cut(own, heads, part, few) for own, (_, part) in zip(reaches, parts, strict=True)]
+        rows = 1 if all(part.is_alike for _, part in parts) else heads
         made = (
-            Portion(slice(first + span.start, first + span.stop), _bags(own, heads, span, part), keyed.keys)
+            Portion(slice(first + span.start, first + span.stop), _bags(own, rows, span, part), keyed.keys, heads)
             for first, own, some, (_, part) in zip(firsts, reaches, spans, parts, strict=False)
             for span in some
         )
         if any(len(some) > 1 for some in spans):
             yield from made
             return
-        known[name] = Portion(slice(0, queries), _stacked([portion.bags for portion in made]), keyed.keys)
+        known[name] = Portion(slice(0, queries), _stacked([portion.bags for portion in made]), keyed.keys, heads)
     yield known[name]
 
 

@@ -25,12 +25,13 @@ RELATIONS = ("none", "bias", "scale", "reweight")
 def forward(
     library: Library, bags: Bags, q: Tensor, k: Tensor, v: Tensor, table: Tensor, rule: Rule
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(T1, h, c') messages, (R,) log-sum-exps and (P,) weights, before a relation multiplies them."""
-    out, lse = v.new_empty(len(q), *v.shape[1:]), q.new_empty(len(bags.offsets) - 1)
-    weight = q.new_empty(len(bags.column))
+    """(T1, h, c') messages, (R,) log-sum-exps and (P,) weights, before a relation multiplies them; both for each head, innermost."""
+    rows, each = len(bags.offsets) - 1, q.shape[1] // bags.heads
+    out, lse = v.new_empty(len(q), *v.shape[1:]), q.new_empty(rows * each)
+    weight = q.new_empty(len(bags.column) * each)
     factor = torch.empty_like(weight) if rule.relation == "reweight" else weight
     given = bags.offsets, bags.column, bags.kind, q, k, v, table
-    library.run("attend", len(lse), q.shape[2], v.shape[2], *given, *_numbers(rule), weight, factor, lse, out)
+    library.run("attend", rows, each, q.shape[2], v.shape[2], *given, *_numbers(rule), weight, factor, lse, out)
     return out, lse, weight
 
 
@@ -42,18 +43,18 @@ def backward(
     grad_q, grad_dot = torch.empty_like(q), torch.empty_like(weight)
     grad_entry = None if rule.relation == "none" else torch.empty_like(weight)
     given = bags.offsets, bags.column, bags.kind, grad, grad_lse, q, k, v, table, weight
-    rows, found = len(bags.offsets) - 1, (grad_dot, grad_entry, grad_q)
-    library.run("attend_backward", rows, q.shape[2], v.shape[2], *given, *_numbers(rule), *found)
+    rows, each, found = len(bags.offsets) - 1, q.shape[1] // bags.heads, (grad_dot, grad_entry, grad_q)
+    library.run("attend_backward", rows, each, q.shape[2], v.shape[2], *given, *_numbers(rule), *found)
     if grad_entry is not None:
-        library.run("sum_kinds", len(bags.kind), bags.kind, grad_entry, grad_table)
+        library.run("sum_kinds", len(bags.kind), each, bags.kind, grad_entry, grad_table)
     if rule.relation == "reweight":
-        weight = weight * table.view(-1).index_select(0, bags.kind)
+        weight = (weight.view(-1, each) * table.view(-1, each).index_select(0, bags.kind)).view(-1)
     # of a shape of their own, no views, so that autograd adds to them in place
-    keys = (len(back.offsets) - 1) // q.shape[1]
+    keys = (len(back.offsets) - 1) // bags.heads
     grad_k, grad_v = k.new_empty(keys, *k.shape[1:]), v.new_empty(keys, *v.shape[1:])
     pairs = back.offsets, back.column, back.pair
     sums = grad_dot, q, grad_k, weight, grad, grad_v
-    library.run("gather", len(back.offsets) - 1, q.shape[2], v.shape[2], *pairs, *sums)
+    library.run("gather", len(back.offsets) - 1, each, q.shape[2], v.shape[2], *pairs, *sums)
     return grad_q, grad_k, grad_v
 
 

@@ -32,18 +32,23 @@ def forward(
     dtype, heads = q.dtype, q.shape[1]
     q, k, v, table = _ready(q, k, v, table)
     messages, masses = [], []
-    for portion in portions(keyed, q):
-        message, lse, weight = _attend(q[portion.span], k, v, table, portion.bags, rule)
+    for some in portions(keyed, q):
+        portion, message, lse, weight = _attend(q, k, v, table, some, rule)
         messages.append(message)
         masses.append(lse)
     kept = (portion, weight) if len(messages) == 1 else None
     return narrow(_joined(messages), dtype), _joined(masses).view(-1, heads), kept
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, table: Tensor, bags: Bags, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
-    """Messages, (R,) log-sum-exps, and (P,) weights before a relation multiplies them."""
-    if (library := bags.library(q, k, v, table, rule)) is not None:
-        return compiled.forward(library, bags, q, k, v, table, rule)
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, table: Tensor, portion: Portion, rule: Rule
+) -> tuple[Portion, Tensor, Tensor, Tensor]:
+    """The portion as it was read; its messages, (R,) log-sum-exps, and (P,) weights before a relation multiplies them."""
+    q = q[portion.span]
+    if (library := portion.bags.library(q, k, v, table, rule)) is not None:
+        return portion, *compiled.forward(library, portion.bags, q, k, v, table, rule)
+    portion = portion.apart
+    bags = portion.bags
     entry = _entries(table, bags, rule)
     weight = rule.score(bags.dots(q, k), entry)[1]
     if rule.normalised:
@@ -55,7 +60,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, table: Tensor, bags: Bags, rule: Ru
     else:
         weight = weight.clamp_min(0)
         lse = weight.new_full((len(bags.offsets) - 1,), -torch.inf)
-    return bags.sums(weight if entry is None or rule.relation != "reweight" else weight * entry, v), lse, weight
+    message = bags.sums(weight if entry is None or rule.relation != "reweight" else weight * entry, v)
+    return portion, message, lse, weight
 
 
 def backward(
@@ -75,12 +81,16 @@ def backward(
     grad_table = torch.zeros_like(wide_table).view(-1)
     grads_q = []
     grad_k = grad_v = None
-    for portion in portions(keyed, q) if kept is None else kept[:1]:
+    for some in portions(keyed, q) if kept is None else kept[:1]:
+        library = some.bags.library(q[some.span], k, v, wide_table, rule)
+        if kept is None or (library is None and some.apart is not some):  # weights kept are in another order then
+            portion, _, _, weight = _attend(q, k, v, wide_table, some, rule)
+        else:
+            portion, weight = some, kept[1]
         span, bags = portion.span, portion.bags
-        weight = _attend(q[span], k, v, wide_table, bags, rule)[2] if kept is None else kept[1]
         masses = None if grad_lse is None else grad_lse[span].reshape(-1).contiguous()
         given = grad_out[span], masses, q[span], k, v, wide_table, weight, rule
-        if (library := bags.library(q[span], k, v, wide_table, rule)) is not None:
+        if library is not None:
             own_q, own_k, own_v = compiled.backward(library, bags, portion.back, *given, grad_table)
         else:
             own_q, own_k, own_v, grad_entry = _attend_backward(bags, portion.back, *given)

@@ -27,10 +27,10 @@ from tuplet.tokens import Simplices, Tokens
 
 LINE_TENSORS, ROW_TENSORS = 6, 5
 """Tensors of the size of a tile of pairs, or of a portion of queries where there are no pairs, that exist at once."""
-BYTES_A_BAGGED_PAIR = 52
-"""Most bytes that exist at once for a pair of rows, counted for each head: where it stands both ways, scores and gradients."""
-BYTES_A_VIRTUAL_PAIR, BYTES_TO_LIST_IT = 14, 13
-"""Bytes of a token and a virtual one that see each other, each way and for each head: in training, and while they are listed."""
+BYTES_A_BAGGED_PAIR = 32
+"""Most bytes that exist at once for a pair of rows, counted for each head: scores and gradients."""
+BYTES_A_LISTED_PAIR = 20
+"""Where a pair of rows stands, both ways; once for all heads that see the same keys."""
 EQUALITY_TENSORS = 4
 """The same for finding the equality patterns of a tile's pairs."""
 BYTES_A_RELATED_PAIR = 72
@@ -113,7 +113,7 @@ def estimate(
     few = PAIRS_COMPILED if graph.device.type == "cpu" else PAIRS_A_ROW
     bagged = 0 if fused else _bagged_pairs(config, patterns, sizes, pairs, few)
     listed = config.virtual <= few and max(keys.counts) <= LINE_COMPILED and graph.device.type == "cpu"
-    seen = 2 * config.virtual * sizes.queries * config.heads * (listed and virtual > 0)
+    seen = 2 * config.virtual * sizes.queries * (listed and virtual > 0)
     layer = layer_queries * sizes.queries + layer_keys * sizes.keys + bagged / config.dim  # rows keep their weights
     update = 4 * (sizes.keys + sizes.pairs_of_nodes) if choices.cross else 0
     kept = config.depth * layer + (config.depth - 1) * update + sizes.embedding + sizes.pairs_of_nodes
@@ -141,10 +141,10 @@ def estimate(
         pairs=pairs + 2 * config.virtual * sizes.queries * (virtual > 0),
         flops=3 * _forward_flops(config, sizes, pairs, groups),
         peak_bytes=max(
-            4 * parameter_bytes + activations + indices + seen * BYTES_A_VIRTUAL_PAIR, 3 * parameter_bytes + building
+            4 * parameter_bytes + activations + indices + seen * BYTES_A_LISTED_PAIR, 3 * parameter_bytes + building
         ),
         inference_bytes=max(
-            parameter_bytes + forward + tile * 4 // 5 + indices + seen * BYTES_TO_LIST_IT, parameter_bytes + building
+            parameter_bytes + forward + tile * 4 // 5 + indices + seen * BYTES_A_LISTED_PAIR, parameter_bytes + building
         ),
         least_traffic=moved * vector + 7 * parameter_bytes,
         graphs=(max(graph.sizes), graph.num_graphs),
@@ -272,7 +272,8 @@ def _tile_bytes(
     if not patterns:
         return 0
     if _are_rows(config, patterns):
-        return bagged * BYTES_A_BAGGED_PAIR
+        lists = config.heads if config.joint or groups == 1 else 1
+        return bagged * BYTES_A_BAGGED_PAIR + bagged // lists * BYTES_A_LISTED_PAIR
     if _factorised(config):  # no pairs, but a portion of queries with their messages and gradients
         return min(longest, block_size(device) // 16) * config.dim * item * ROW_TENSORS
     at_once = min(pairs // groups, max(block_size(device), QUERIES_A_TILE * longest))

@@ -1,33 +1,53 @@
 /* Attention over pairs in compressed sparse rows: called by attention/compiled.py.
  *
- * Row r has the pairs offsets[r] .. offsets[r + 1]; pair p is with key column[p] and, where there is a relation, has the number
- * table[kind[p]]. A vector is `size` numbers, one after another. A row belongs to one thread, so that two runs give the same bits.
- * Functions return 0.
+ * Row r has the pairs offsets[r] .. offsets[r + 1]; pair p is with key column[p] and, where there is a relation, has the numbers
+ * table[kind[p] * heads ..]. Rows and keys have `heads` vectors each, and pairs as many weights, one for each head; a vector is `size`
+ * numbers, one after another. A row belongs to one thread, so that two runs give the same bits. Functions return 0.
  */
 #include "real.h"
 
 enum { SOFTMAX, RELU };               /* kernel */
 enum { NONE, BIAS, SCALE, REWEIGHT }; /* relation */
-enum { ROWS = 64 };                   /* that a thread works on at once, at most */
+enum { ROWS = 64 };                   /* that a thread works on at once, at most, counted for each head */
 
 typedef real four __attribute__((vector_size(4 * sizeof(real)), aligned(sizeof(real)), may_alias));
+typedef real eight __attribute__((vector_size(8 * sizeof(real)), aligned(sizeof(real)), may_alias));
+
+/* Four numbers of two vectors, counted on from the first to the second. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define PICK(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define AT(v, w, i) ((i) < 4 ? (v)[(i) % 4] : (w)[(i) % 4])
+#define PICK(a, b, i, j, k, l) ((four){AT(a, b, i), AT(a, b, j), AT(a, b, k), AT(a, b, l)})
+#endif
 
 /* Run a statement for the rows first .. last of all. Usual sizes are constants in it, so that the compiler keeps vectors in registers. */
+#define WITH_SIZE(number, statement) \
+    if (size == number && heads == 4) { \
+        enum { size = number, heads = 4 }; \
+        statement; \
+    } else if (size == number && heads == 1) { \
+        enum { size = number, heads = 1 }; \
+        statement; \
+    } else
 #define IN_PORTIONS(statement) \
-    const int64_t even = rows / (4 * threads) + 1, portion = even < ROWS ? even : ROWS; \
+    const int64_t even = rows / (4 * threads) + 1, most = ROWS / heads + 1, portion = even < most ? even : most; \
     _Pragma("omp parallel for schedule(dynamic) num_threads(threads)") \
     for (int64_t first = 0; first < rows; first += portion) { \
         const int64_t last = first + portion < rows ? first + portion : rows; \
-        if (size == 8) { \
-            enum { size = 8 }; \
+        WITH_SIZE(8, statement) WITH_SIZE(16, statement) WITH_SIZE(32, statement) { \
             statement; \
-        } else if (size == 16) { \
-            enum { size = 16 }; \
-            statement; \
-        } else if (size == 32) { \
-            enum { size = 32 }; \
-            statement; \
-        } else { \
+        } \
+    }
+
+/* A statement for every head h. */
+#define EACH(statement) \
+    if (heads == 1) { \
+        enum { h = 0 }; \
+        statement; \
+    } else { \
+        _Pragma("omp simd") \
+        for (int h = 0; h < heads; h++) { \
             statement; \
         } \
     }
@@ -41,144 +61,183 @@ INLINE real dot(const real *a, const real *b, int size) {
     return (sum[0] + sum[2]) + (sum[1] + sum[3]) + rest;
 }
 
-INLINE real number(const real *table, const int32_t *kind, int32_t p, int relation) {
-    return relation == NONE ? 1 : table[kind[p]];
+/* (heads,) dot products of the vectors of a row and a key; the sums of four heads are put together at once, in the order of `dot`. */
+INLINE void dots(const real *a, const real *b, int heads, int size, real *out) {
+    int h = 0;
+    for (; h + 4 <= heads && size % 4 == 0; h += 4) {
+        four sum[4];
+#pragma GCC unroll 4
+        for (int n = 0; n < 4; n++) {
+            sum[n] = (four){0, 0, 0, 0};
+#pragma GCC unroll 8
+            for (int i = (h + n) * size; i < (h + n + 1) * size; i += 4) sum[n] += *(const four *)(a + i) * *(const four *)(b + i);
+        }
+        four one = PICK(sum[0], sum[1], 0, 4, 1, 5) + PICK(sum[0], sum[1], 2, 6, 3, 7);
+        four two = PICK(sum[2], sum[3], 0, 4, 1, 5) + PICK(sum[2], sum[3], 2, 6, 3, 7);
+        *(four *)(out + h) = PICK(one, two, 0, 1, 4, 5) + PICK(one, two, 2, 3, 6, 7);
+    }
+    for (; h < heads; h++) out[h] = dot(a + h * size, b + h * size, size);
 }
 
 /* Weights of the pairs, before a relation multiplies them, and the log-sum-exp of the scores of every row. */
 INLINE void weigh(
     int64_t first, int64_t last, const int32_t *offsets, const int32_t *column, const int32_t *kind, const real *q,
-    const real *k, const real *table, int kernel, int relation, real scale, real *weight, real *lse, int size
+    const real *k, const real *table, int kernel, int relation, real scale, real *weight, real *lse, int heads, int size
 ) {
+    const int64_t wide = heads * size, begin = (int64_t)offsets[first] * heads, end = (int64_t)offsets[last] * heads;
     for (int64_t r = first; r < last; r++) {
-        real most = -INFINITY;
-        for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) {
-            real score = dot(q + r * size, k + (int64_t)column[p] * size, size) * scale;
-            real entry = number(table, kind, p, relation);
-            score = relation == BIAS ? score + entry : relation == SCALE ? score * entry : score;
-            weight[p] = score;
-            most = score > most ? score : most;
+        real most[heads], score[heads];
+        EACH(most[h] = -INFINITY)
+        for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
+            const real *entry = relation == NONE ? 0 : table + (int64_t)kind[p] * heads;
+            dots(q + r * wide, k + column[p] * wide, heads, size, score);
+            EACH(score[h] *= scale)
+            if (relation == BIAS) EACH(score[h] += entry[h])
+            if (relation == SCALE) EACH(score[h] *= entry[h])
+            EACH(most[h] = score[h] > most[h] ? score[h] : most[h])
+            EACH(weight[p * heads + h] = score[h])
         }
-        lse[r] = kernel == RELU ? -INFINITY : most;
+        EACH(lse[r * heads + h] = kernel == RELU ? -INFINITY : most[h])
         if (kernel == SOFTMAX)
-            for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) weight[p] -= most;
+            for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) EACH(weight[p * heads + h] -= most[h])
     }
-    const int32_t end = offsets[last];
     if (kernel == RELU) {
-        for (int32_t p = offsets[first]; p < end; p++) weight[p] = weight[p] <= 0 ? 0 : weight[p]; /* NaN stays */
+        for (int64_t p = begin; p < end; p++) weight[p] = weight[p] <= 0 ? 0 : weight[p]; /* NaN stays */
         return;
     }
 #pragma omp simd
-    for (int32_t p = offsets[first]; p < end; p++) weight[p] = power(weight[p]);
+    for (int64_t p = begin; p < end; p++) weight[p] = power(weight[p]);
     for (int64_t r = first; r < last; r++) {
-        real sum = 0;
-        for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) sum += weight[p];
-        real share = 1 / sum;
-        for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) weight[p] *= share;
-        lse[r] += log(sum);
+        real sum[heads];
+        EACH(sum[h] = 0)
+        for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) EACH(sum[h] += weight[p * heads + h])
+        for (int h = 0; h < heads; h++) lse[r * heads + h] += sizeof(real) == 4 ? logf(sum[h]) : log(sum[h]);
+        EACH(sum[h] = 1 / sum[h])
+        for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) EACH(weight[p * heads + h] *= sum[h])
     }
 }
 
-/* Sums of vectors with the factors of a row's pairs: factor[p], or factor[pair[p]] where there is such a list. */
+/* Sums of vectors with the factors of a row's pairs: those of pair p, or of pair[p] where there is such a list. */
 INLINE void sum_up(
     int64_t first, int64_t last, const int32_t *offsets, const int32_t *column, const int32_t *pair, const real *factor,
-    const real *vectors, real *out, int size
+    const real *vectors, real *out, int heads, int size
 ) {
+    const int64_t wide = heads * size;
     for (int64_t r = first; r < last; r++) {
-        real sum[size];
-        for (int i = 0; i < size; i++) sum[i] = 0;
-        for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) {
-            const real *from = vectors + (int64_t)column[p] * size;
-            real times = factor[pair ? pair[p] : p];
-#pragma omp simd
-            for (int i = 0; i < size; i++) sum[i] += times * from[i];
+        if (size % 8 == 0 && wide <= 128) { /* sums stay in registers */
+            eight sum[16];
+#pragma GCC unroll 16
+            for (int i = 0; i < 16; i++) sum[i] = (eight){0};
+            for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
+                const real *from = vectors + column[p] * wide, *times = factor + (pair ? pair[p] : p) * heads;
+#pragma GCC unroll 16
+                for (int i = 0; i < wide / 8; i++) sum[i] += times[i / (size / 8)] * *(const eight *)(from + 8 * i);
+            }
+#pragma GCC unroll 16
+            for (int i = 0; i < wide / 8; i++) *(eight *)(out + r * wide + 8 * i) = sum[i];
+            continue;
         }
-        memcpy(out + r * size, sum, size * sizeof(real));
+        real sum[wide];
+        for (int i = 0; i < wide; i++) sum[i] = 0;
+        for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
+            const real *from = vectors + column[p] * wide, *times = factor + (pair ? pair[p] : p) * heads;
+            for (int h = 0; h < heads; h++)
+#pragma omp simd
+                for (int i = 0; i < size; i++) sum[h * size + i] += times[h] * from[h * size + i];
+        }
+        memcpy(out + r * wide, sum, wide * sizeof(real));
     }
 }
 
-/* Gradients of the dot products, and of the relation's numbers where there is a relation. */
+/* Gradients of the dot products, and of the relation's numbers where there is a relation; values have `wide` numbers. */
 INLINE void grade(
     int64_t first, int64_t last, const int32_t *offsets, const int32_t *column, const int32_t *kind, const real *grad,
     const real *grad_lse, const real *q, const real *k, const real *v, const real *table, const real *weight, int kernel,
-    int relation, real scale, real *grad_dot, real *grad_entry, int size, int wide
+    int relation, real scale, real *grad_dot, real *grad_entry, int heads, int size, int wide
 ) {
     for (int64_t r = first; r < last; r++) {
-        real shift = grad_lse ? -grad_lse[r] : 0;
-        for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) {
-            real found = dot(grad + r * wide, v + (int64_t)column[p] * wide, wide);
-            if (relation == REWEIGHT) {
-                grad_entry[p] = found * weight[p];
-                found *= table[kind[p]];
-            }
-            grad_dot[p] = found;
-            shift += weight[p] * found;
+        real shift[heads], found[heads], product[heads];
+        EACH(shift[h] = grad_lse ? -grad_lse[r * heads + h] : 0)
+        for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
+            const real *entry = relation == NONE ? 0 : table + (int64_t)kind[p] * heads, *share = weight + p * heads;
+            dots(grad + r * heads * wide, v + (int64_t)column[p] * heads * wide, heads, wide, found);
+            if (relation == REWEIGHT) EACH(grad_entry[p * heads + h] = found[h] * share[h])
+            if (relation == REWEIGHT) EACH(found[h] *= entry[h])
+            EACH(shift[h] += share[h] * found[h])
+            EACH(grad_dot[p * heads + h] = found[h])
         }
-        for (int32_t p = offsets[r]; p < offsets[r + 1]; p++) {
-            real found = kernel == RELU ? (weight[p] <= 0 ? grad_dot[p] * 0 : grad_dot[p]) : (grad_dot[p] - shift) * weight[p];
-            if (relation == BIAS) grad_entry[p] = found;
-            found *= scale;
+        for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
+            const real *entry = relation == NONE ? 0 : table + (int64_t)kind[p] * heads, *share = weight + p * heads;
+            EACH(found[h] = grad_dot[p * heads + h])
+            if (kernel == RELU) EACH(found[h] = share[h] <= 0 ? found[h] * 0 : found[h])
+            else EACH(found[h] = (found[h] - shift[h]) * share[h])
+            if (relation == BIAS) EACH(grad_entry[p * heads + h] = found[h])
+            EACH(found[h] *= scale)
             if (relation == SCALE) {
-                grad_entry[p] = found * dot(q + r * size, k + (int64_t)column[p] * size, size);
-                found *= table[kind[p]];
+                dots(q + r * heads * size, k + (int64_t)column[p] * heads * size, heads, size, product);
+                EACH(grad_entry[p * heads + h] = found[h] * product[h])
+                EACH(found[h] *= entry[h])
             }
-            grad_dot[p] = found;
+            EACH(grad_dot[p * heads + h] = found[h])
         }
     }
 }
 
-/* Messages (R, wide) and log-sum-exps (R,); weights (P,), and what multiplies values (P,), which differs where a relation reweights. */
+/* Messages (R, heads, wide) and log-sum-exps (R, heads); weights (P, heads), and what multiplies values (P, heads), which differs where a
+ * relation reweights. */
 int attend(
-    int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
-    const real *q, const real *k, const real *v, const real *table, int64_t kernel, int64_t relation, double scale, real *weight,
-    real *factor, real *lse, real *out
+    int64_t threads, int64_t rows, int64_t heads, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
+    const int32_t *kind, const real *q, const real *k, const real *v, const real *table, int64_t kernel, int64_t relation,
+    double scale, real *weight, real *factor, real *lse, real *out
 ) {
     IN_PORTIONS(
-        weigh(first, last, offsets, column, kind, q, k, table, kernel, relation, scale, weight, lse, size);
+        weigh(first, last, offsets, column, kind, q, k, table, kernel, relation, scale, weight, lse, heads, size);
         if (relation == REWEIGHT)
-            for (int32_t p = offsets[first]; p < offsets[last]; p++) factor[p] = weight[p] * table[kind[p]];
-        if (wide == size) sum_up(first, last, offsets, column, 0, factor, v, out, size);
-        else sum_up(first, last, offsets, column, 0, factor, v, out, wide);
+            for (int64_t p = offsets[first]; p < offsets[last]; p++)
+                for (int h = 0; h < heads; h++) factor[p * heads + h] = weight[p * heads + h] * table[(int64_t)kind[p] * heads + h];
+        if (wide == size) sum_up(first, last, offsets, column, 0, factor, v, out, heads, size);
+        else sum_up(first, last, offsets, column, 0, factor, v, out, heads, wide);
     )
     return 0;
 }
 
-/* Gradients of queries (R, size), of dot products (P,) and of the relation's numbers (P,). */
+/* Gradients of queries (R, heads, size), of dot products (P, heads) and of the relation's numbers (P, heads). */
 int attend_backward(
-    int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column, const int32_t *kind,
-    const real *grad, const real *grad_lse, const real *q, const real *k, const real *v, const real *table,
+    int64_t threads, int64_t rows, int64_t heads, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
+    const int32_t *kind, const real *grad, const real *grad_lse, const real *q, const real *k, const real *v, const real *table,
     const real *weight, int64_t kernel, int64_t relation, double scale, real *grad_dot, real *grad_entry, real *grad_q
 ) {
 #define GRADE(wide) \
     grade( \
         first, last, offsets, column, kind, grad, grad_lse, q, k, v, table, weight, kernel, relation, scale, grad_dot, \
-        grad_entry, size, wide \
+        grad_entry, heads, size, wide \
     )
     IN_PORTIONS(
         if (wide == size) GRADE(size);
         else GRADE(wide);
-        sum_up(first, last, offsets, column, 0, grad_dot, k, grad_q, size);
+        sum_up(first, last, offsets, column, 0, grad_dot, k, grad_q, heads, size);
     )
     return 0;
 }
 
 /* Sums of the pairs' numbers over each kind, added to what stands there. */
-int sum_kinds(int64_t threads, int64_t pairs, const int32_t *kind, const real *numbers, real *sums) {
+int sum_kinds(int64_t threads, int64_t pairs, int64_t heads, const int32_t *kind, const real *numbers, real *sums) {
     (void)threads;
-    for (int64_t p = 0; p < pairs; p++) sums[kind[p]] += numbers[p];
+    for (int64_t p = 0; p < pairs; p++)
+        for (int64_t h = 0; h < heads; h++) sums[kind[p] * heads + h] += numbers[p * heads + h];
     return 0;
 }
 
-/* (R, size) and (R, wide) sums of two kinds of vectors, each with its own factors of the pairs that `pair` lists. */
+/* (R, heads, size) and (R, heads, wide) sums of two kinds of vectors, each with its own factors of the pairs that `pair` lists. */
 int gather(
-    int64_t threads, int64_t rows, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
+    int64_t threads, int64_t rows, int64_t heads, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
     const int32_t *pair, const real *factor, const real *vectors, real *out, const real *other_factor,
     const real *other_vectors, real *other_out
 ) {
     IN_PORTIONS(
-        sum_up(first, last, offsets, column, pair, factor, vectors, out, size);
-        if (wide == size) sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, size);
-        else sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, wide);
+        sum_up(first, last, offsets, column, pair, factor, vectors, out, heads, size);
+        if (wide == size) sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, heads, size);
+        else sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, heads, wide);
     )
     return 0;
 }
