@@ -83,9 +83,14 @@ def cases():
 CASES = list(cases())
 
 
-def inputs(pairs, types, kernel, heads=2, width=3):
+def inputs(pairs, types, kernel, heads=2, width=3, values=2):
     generator = torch.Generator().manual_seed(0)
-    shapes = [(pairs.queries, heads, width), (pairs.keys, heads, width), (pairs.keys, heads, 2), (max(types, 1), heads)]
+    shapes = [
+        (pairs.queries, heads, width),
+        (pairs.keys, heads, width),
+        (pairs.keys, heads, values),
+        (max(types, 1), heads),
+    ]
     tensors = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
     if kernel == "positive":
         tensors[0], tensors[1] = tensors[0].exp(), tensors[1].exp()
@@ -136,19 +141,24 @@ def may_be_rows(layout):
     ],
 )
 def test_compiled_rows_are_those_of_torch(case, rule, dtype):
-    """With compiled functions and without: messages, log-sum-exps and all gradients."""
+    """With compiled functions, without, and forward with them alone: messages, log-sum-exps and all gradients. Heads and widths are such
+    that vectors are read number by number, four heads at once, or four and then two."""
     _, layout, pairs, types = case
-    given = [x.detach().to(dtype).requires_grad_() for x in inputs(pairs, types, rule.kernel, heads=4, width=7)]
-    assert bags.are_rows(layout, given[0], rule.kernel)
-    results = []
-    for way in (nullcontext, set_aside):
-        with way():
-            message, lse = rows.RowAttention.apply(*given, bags.Keyed.apart((layout,), pairs.keys), rule)
-            masses = torch.where(torch.isinf(lse), 0, lse).sin().sum() if rule.normalised else 0
-            grads = torch.autograd.grad(message.square().sum() + masses, given, materialize_grads=True)
-        results.append([message, lse, *grads])
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
-    torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
+    keyed, tolerance = bags.Keyed.apart((layout,), pairs.keys), 1e-5 if dtype == torch.float32 else 1e-13
+    for heads, width, values in ((4, 7, 2), (4, 16, 16), (6, 8, 24)):
+        drawn = inputs(pairs, types, rule.kernel, heads, width, values)
+        given = [x.detach().to(dtype).requires_grad_() for x in drawn]
+        assert bags.are_rows(layout, given[0], rule.kernel)
+        results = []
+        for forward, backward in ((nullcontext, nullcontext), (nullcontext, set_aside), (set_aside, set_aside)):
+            with forward():
+                message, lse = rows.RowAttention.apply(*given, keyed, rule)
+                masses = torch.where(torch.isinf(lse), 0, lse).sin().sum() if rule.normalised else 0
+                loss = message.square().sum() + masses
+            with backward():
+                results.append([message, lse, *torch.autograd.grad(loss, given, materialize_grads=True)])
+        for result in results[1:]:
+            torch.testing.assert_close(results[0], result, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.skipif(load(torch.empty(0)) is None, reason="there is no C compiler here")
@@ -176,6 +186,11 @@ def test_pairs_are_listed_and_transposed_alike(case):
                     )
             assert len(found[0][0]) == 3 * (span.stop - span.start) + 1
             torch.testing.assert_close(*found, rtol=0, atol=0)
+            if keyed.is_alike:
+                once = bags._bags(reaches, 1, span, keyed)
+                assert 3 * len(once.row) == len(one.row)
+                once = once.apart(3)
+                torch.testing.assert_close([once.offsets, once.row, once.column, once.kind], found[0][:4])
             wide = bags.Bags(3, *(x.long() for x in found[0][:4]))  # as where there are more than 2^31
             long = wide.transposed(keyed.keys)
             torch.testing.assert_close([long.offsets, long.column, long.pair], [x.long() for x in found[0][4:]])
