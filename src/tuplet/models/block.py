@@ -128,7 +128,7 @@ class Stream(nn.Module):
 
     def is_fused(self, x: Tensor) -> bool:
         """Whether there is one operator for all of it."""
-        return self._is_plain(x) and has_products(x)
+        return has_products(x) and self._is_plain(x)
 
     def is_compiled(self, x: Tensor, output: nn.Linear, live: Tensor | None, *messages: Tensor) -> bool:
         """Whether there is one function on a CPU for all of it."""
