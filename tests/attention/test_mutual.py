@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data
 
 import tuplet
-from tuplet.attention import bags
+from tuplet.attention import listing
 from tuplet.native import load
 
 pytestmark = pytest.mark.skipif(load(torch.zeros(1)) is None, reason="needs a C compiler")
@@ -39,11 +39,11 @@ def results(model, mutually, monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("relation", ["none", "bias", "scale", "reweight"])
-@pytest.mark.parametrize("at_once", [bags.PAIRS_AT_ONCE, 7])
+@pytest.mark.parametrize("at_once", [listing.PAIRS_AT_ONCE, 7])
 def test_as_one_after_another(name, relation, at_once, monkeypatch):
-    monkeypatch.setattr(bags, "PAIRS_AT_ONCE", at_once)
+    monkeypatch.setattr(listing, "PAIRS_AT_ONCE", at_once)
     monkeypatch.setattr(
-        bags, "PAIRS_COMPILED", 16 if at_once > 7 else 2
+        listing, "PAIRS_COMPILED", 16 if at_once > 7 else 2
     )  # with 2 virtual ones still rows, in many portions
     torch.manual_seed(0)
     options = {"dim": 16, "heads": 4, "depth": 3, "virtual": 2, "softmax": "joint", "relation": relation}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from tuplet.attention import Rule, attend, bags, rows
+from tuplet.attention import Rule, attend, bags, listing, rows
 from tuplet.attention.compiled import KERNELS
 from tuplet.attention.torch_backend import attend as torch_attend
 from tuplet.graphs import read
@@ -144,11 +144,11 @@ def test_compiled_rows_are_those_of_torch(case, rule, dtype):
     """With compiled functions, without, and forward with them alone: messages, log-sum-exps and all gradients. Heads and widths are such
     that vectors are read number by number, four heads at once, or four and then two."""
     _, layout, pairs, types = case
-    keyed, tolerance = bags.Keyed.apart((layout,), pairs.keys), 1e-5 if dtype == torch.float32 else 1e-13
+    keyed, tolerance = listing.Keyed.apart((layout,), pairs.keys), 1e-5 if dtype == torch.float32 else 1e-13
     for heads, width, values in ((4, 7, 2), (4, 16, 16), (6, 8, 24)):
         drawn = inputs(pairs, types, rule.kernel, heads, width, values)
         given = [x.detach().to(dtype).requires_grad_() for x in drawn]
-        assert bags.are_rows(layout, given[0], rule.kernel)
+        assert listing.are_rows(layout, given[0], rule.kernel)
         results = []
         for forward, backward in ((nullcontext, nullcontext), (nullcontext, set_aside), (set_aside, set_aside)):
             with forward():
@@ -170,16 +170,16 @@ def test_pairs_are_listed_and_transposed_alike(case):
     lists = structure.Rows.of(torch.arange(queries).repeat(2), torch.arange(2 * queries) % max(keys, 1), queries)
     both = (layout, lists) if keys else (layout, layout)
     for keyed in (
-        bags.Keyed.apart((layout,), keys),
-        bags.Keyed.apart(both, keys),
-        bags.Keyed.joined(both, [keys, keys], [types + 1, 1]),
+        listing.Keyed.apart((layout,), keys),
+        listing.Keyed.apart(both, keys),
+        listing.Keyed.joined(both, [keys, keys], [types + 1, 1]),
     ):
-        reaches = [bags._reach(group, queries) for group in keyed.groups]
+        reaches = [listing._reach(group, queries) for group in keyed.groups]
         for span in (slice(0, queries), slice(1, max(1, queries - 1))):
             found = []
             for way in (nullcontext, set_aside):
                 with way():
-                    one = bags._bags(reaches, 3, span, keyed)
+                    one = listing._bags(reaches, 3, span, keyed)
                     turned = one.transposed(keyed.keys)
                     found.append(
                         [one.offsets, one.row, one.column, one.kind, turned.offsets, turned.column, turned.pair]
@@ -187,7 +187,7 @@ def test_pairs_are_listed_and_transposed_alike(case):
             assert len(found[0][0]) == 3 * (span.stop - span.start) + 1
             torch.testing.assert_close(*found, rtol=0, atol=0)
             if keyed.is_alike:
-                once = bags._bags(reaches, 1, span, keyed)
+                once = listing._bags(reaches, 1, span, keyed)
                 assert 3 * len(once.row) == len(one.row)
                 once = once.apart(3)
                 torch.testing.assert_close([once.offsets, once.row, once.column, once.kind], found[0][:4])
@@ -204,7 +204,7 @@ def test_rows_that_contradict_themselves_are_not_read_beyond(rowptr, kinds):
     lists = structure.Rows(torch.tensor(rowptr), torch.tensor([0, 1, 0]), torch.zeros(kinds, dtype=torch.int8))
     given = [torch.randn(2, 2, 4) for _ in range(3)] + [torch.randn(1, 2)]
     with pytest.raises((IndexError, RuntimeError)):
-        rows.RowAttention.apply(*given, bags.Keyed.apart((lists,), 2), Rule("softmax", "bias", 1.0))
+        rows.RowAttention.apply(*given, listing.Keyed.apart((lists,), 2), Rule("softmax", "bias", 1.0))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_what_does_not_fit_is_refused_and_not_read_beyond(spoil):
     lists = structure.Rows.of(torch.arange(8).repeat(3), torch.arange(24) % 8, 8, torch.arange(24) % 3)
     given = torch.ones(8, 4, 8), torch.ones(8, 4, 8), torch.ones(8, 4, 8), torch.ones(3, 4)
     with pytest.raises((RuntimeError, IndexError)):
-        rows.RowAttention.apply(*spoil(*given), bags.Keyed.apart((lists,), 8), Rule("softmax", "bias", 1.0))
+        rows.RowAttention.apply(*spoil(*given), listing.Keyed.apart((lists,), 8), Rule("softmax", "bias", 1.0))
 
 
 def test_compiled_exponentials_are_exact_from_zero_to_where_they_vanish():
@@ -232,7 +232,7 @@ def test_compiled_exponentials_are_exact_from_zero_to_where_they_vanish():
     x = torch.cat([-torch.logspace(-8, 2, 4001), torch.tensor([0.0, -86.9, -87.1, -200.0])])
     q, k = x.view(-1, 1, 1), torch.tensor([0.0, 1.0]).view(2, 1, 1)
     lists = structure.Rows(2 * torch.arange(len(x) + 1), torch.tensor([0, 1]).repeat(len(x)), torch.empty(0).long())
-    keyed = bags.Keyed.apart((lists,), 2)
+    keyed = listing.Keyed.apart((lists,), 2)
     weight = rows.RowAttention.apply(q, k, k, torch.zeros(1, 1), keyed, Rule("softmax", "none", 1.0))[0].flatten()
     torch.testing.assert_close(weight.double(), x.double().sigmoid(), rtol=4e-7, atol=1e-37)
 
@@ -254,13 +254,13 @@ def test_rows_in_portions_are_the_same(rule, monkeypatch):
         if not serves((name, layout, pairs, types), rule) or not may_be_rows(layout):
             continue
         results = []
-        for each, at_once in ((whole, bags.PAIRS_AT_ONCE), (layout, 3)):
+        for each, at_once in ((whole, listing.PAIRS_AT_ONCE), (layout, 3)):
             with monkeypatch.context() as patch:
                 for few in ("PAIRS_COMPILED", "PAIRS_A_ROW") if at_once == 3 else ():
-                    patch.setattr(bags, few, 0)
-                patch.setattr(bags, "PAIRS_AT_ONCE", at_once)
-                given, keyed = inputs(pairs, types, rule.kernel), bags.Keyed.apart((each,), pairs.keys)
-                most = max(most, len(list(bags.portions(keyed, given[0]))))
+                    patch.setattr(listing, few, 0)
+                patch.setattr(listing, "PAIRS_AT_ONCE", at_once)
+                given, keyed = inputs(pairs, types, rule.kernel), listing.Keyed.apart((each,), pairs.keys)
+                most = max(most, len(list(listing.portions(keyed, given[0]))))
                 message, _ = rows.RowAttention.apply(*given, keyed, rule)
                 grads = torch.autograd.grad(message.square().sum(), given, materialize_grads=True)
             results.append([message.detach(), *grads])
@@ -275,8 +275,8 @@ def test_tiny_blocks_and_chunks_change_nothing(rule, monkeypatch):
     """Work cut into many tiles gives what one tile gives."""
     monkeypatch.setattr(structure, "block_size", lambda device: 64)
     monkeypatch.setattr("tuplet.attention.lines.block_size", lambda device: 64)
-    monkeypatch.setattr("tuplet.attention.bags.PAIRS_AT_ONCE", 3)
-    monkeypatch.setattr("tuplet.attention.bags.PAIRS_A_ROW", 0)
+    monkeypatch.setattr("tuplet.attention.listing.PAIRS_AT_ONCE", 3)
+    monkeypatch.setattr("tuplet.attention.listing.PAIRS_A_ROW", 0)
     for (name, layout, pairs, types), (_, whole, _, _) in zip(cases(), CASES, strict=True):
         if not serves((name, layout, pairs, types), rule):
             continue

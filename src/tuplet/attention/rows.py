@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tuplet.attention import compiled
-from tuplet.attention.bags import Bags, Keyed, Portion, Turned, portions
+from tuplet.attention.bags import Bags, Turned
+from tuplet.attention.listing import Keyed, Portion, portions
 from tuplet.attention.weights import Rule, narrow, own_precision, wide
 
 Kept = tuple[Portion, Tensor]

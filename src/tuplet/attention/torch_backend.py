@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tuplet.attention import lines, rows
-from tuplet.attention.bags import Keyed, are_rows
+from tuplet.attention.listing import Keyed, are_rows
 from tuplet.attention.weights import Rule, own_precision, wide
 from tuplet.patterns import Lines, Structure, unpack
 

@@ -13,8 +13,8 @@ from math import comb
 
 import torch
 
-from tuplet.attention.bags import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAIRS_COMPILED
 from tuplet.attention.kernels import favor_features
+from tuplet.attention.listing import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAIRS_COMPILED
 from tuplet.errors import TooLargeError
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS
 from tuplet.models.attention import FEW

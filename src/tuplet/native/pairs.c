@@ -1,4 +1,4 @@
-/* Pairs of compressed sparse rows, listed and transposed: called by attention/bags.py. Functions return 1 where there is no memory, else 0. */
+/* Pairs of compressed sparse rows, listed and transposed: called by attention/listing.py and attention/bags.py. Functions return 1 where there is no memory, else 0. */
 #include <stdlib.h>
 
 #include "real.h"

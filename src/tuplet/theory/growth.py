@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Data
 
 from tuplet.attention import Rule, lines, rows
-from tuplet.attention.bags import Keyed
+from tuplet.attention.listing import Keyed
 from tuplet.graphs import GraphBatch, read
 from tuplet.native import set_aside
 from tuplet.patterns import (
