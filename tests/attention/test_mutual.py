@@ -25,10 +25,10 @@ def results(model, mutually, monkeypatch):
     prepared, attention = model.prepare(GRAPHS), model.layers[0].attention
     x = torch.randn(prepared.queries.total, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     virtual = torch.randn(len(GRAPHS) * 2, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    assert attention._is_mutual(x, virtual, prepared.layouts)
+    assert attention.is_mutual(x, virtual, prepared.layouts)
     with monkeypatch.context() as patch:
         if not mutually:
-            patch.setattr(type(attention), "_is_mutual", lambda *_: False)
+            patch.setattr(type(attention), "is_mutual", lambda *_: False)
         model.zero_grad()
         out = model(prepared)
         (out * torch.arange(1.0, len(out) + 1, dtype=out.dtype)[:, None]).sum().backward()
@@ -58,4 +58,4 @@ def test_where_it_is_one_function(softmax, expected):
     model = tuplet.build("AS0:1^SN+VS", dim=16, heads=4, depth=2, softmax=softmax)
     layouts = model.prepare(GRAPHS).layouts
     x, virtual = torch.randn(len(layouts.key_graph), 16), torch.randn(len(layouts.virtual_graph), 16)
-    assert [layer.attention._is_mutual(x, virtual, layouts) for layer in model.layers] == expected
+    assert [layer.attention.is_mutual(x, virtual, layouts) for layer in model.layers] == expected

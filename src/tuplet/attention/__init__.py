@@ -8,13 +8,16 @@ from tuplet.attention.api import (
     attend,
     attend_apart,
     attend_joined,
-    attend_mutually,
     check_backend,
     join,
+    mutually,
     resolve_backend,
 )
+from tuplet.attention.compiled import codes
 from tuplet.attention.kernels import FavorFeatures, FeatureMap, Kernel, feature_map
 from tuplet.attention.kronecker import kronecker_attend
+from tuplet.attention.listing import Keyed, Portion, single_portion
+from tuplet.attention.rows import RowAttention
 from tuplet.attention.weights import Rule
 
 __all__ = [
@@ -24,15 +27,20 @@ __all__ = [
     "FeatureMap",
     "Group",
     "Kernel",
+    "Keyed",
+    "Portion",
+    "RowAttention",
     "Rule",
     "are_mutual",
     "attend",
     "attend_apart",
     "attend_joined",
-    "attend_mutually",
     "check_backend",
+    "codes",
     "feature_map",
     "join",
     "kronecker_attend",
+    "mutually",
     "resolve_backend",
+    "single_portion",
 ]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tuplet.attention import reference, torch_backend
+from tuplet.attention.listing import Keyed
 from tuplet.attention.weights import TINY, Rule, finite
 from tuplet.errors import BackendError, OptionError
 from tuplet.kernels import HAS_TRITON
@@ -102,22 +103,23 @@ def attend_joined(q: Tensor, parts: list[tuple[Tensor, Tensor, Group, Tensor | N
 
 
 def are_mutual(q: Tensor, groups: tuple[Group, ...], rule: Rule) -> bool:
-    """Whether ``attend_mutually`` can see to these groups."""
+    """Whether ``mutually`` can see to these groups."""
     return _plain(groups) and torch_backend.all_rows(groups, q, rule)
 
 
-def attend_mutually(
-    q: Tensor, k: Tensor, v: Tensor, tokens: int, parts: list[tuple[Group, Tensor | None]], upward: Group, rule: Rule
-) -> Tensor:
-    """(T + V, h, c') messages of ``tokens`` and, after them, of virtual ones, with queries, keys and values in the same order.
+def mutually(
+    x: Tensor, virtual: Tensor, heads: int, parts: list[tuple[Group, Tensor | None]], upward: Group, rule: Rule
+) -> tuple[Tensor, Keyed]:
+    """Table and ``Keyed`` with which one ``RowAttention`` gives messages of tokens ``x`` and, after them, of virtual ones, where queries,
+    keys and values stand in the same order.
 
     Tokens see ``parts`` with one softmax, each a group with its table, the last of them virtual ones; these see tokens, ``upward``,
     without a relation. Groups ``are_mutual``.
     """
-    neutral = q.new_full((1, q.shape[1]), float(rule.relation != "bias"))
+    neutral = x.new_full((1, heads), float(rule.relation != "bias"))
     groups = *(group for group, _ in parts), upward
-    tables = *(_numbers(q, table, rule) for _, table in parts), neutral
-    return torch_backend.attend_mutually(q, k, v, tokens, groups, tables, rule)  # type: ignore[arg-type]
+    tables = *(neutral if table is None else table for _, table in parts), neutral
+    return torch_backend.mutually(len(x), len(x) + len(virtual), groups, tables, rule.relation)  # type: ignore[arg-type]
 
 
 def _plain(groups: tuple[Group, ...]) -> TypeGuard[tuple[Structure, ...]]:

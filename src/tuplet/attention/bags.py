@@ -18,7 +18,7 @@ from torch import Tensor
 from tuplet.attention.compiled import KERNELS
 from tuplet.attention.weights import Rule
 from tuplet.graphs import repeat
-from tuplet.native import Library, load
+from tuplet.native import Library, in_order, load
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,8 @@ class Bags:
 
     def transposed(self, keys: int) -> Turned:
         """The same pairs in rows of the keys; their columns are rows of the queries."""
-        rows = keys * self.heads
-        library = library_of(self.column)
-        if library is not None and self.column.dtype == torch.int32 and self.most[0] < rows:
-            turned = Turned(self.row.new_empty(rows + 1), torch.empty_like(self.row), torch.empty_like(self.row))
-            given = self.row, self.column, turned.offsets, turned.column, turned.pair
-            library.run("turn_pairs", len(self.row), rows, *given)
-            return turned
-        row, pair = torch.sort(self.column, stable=True)
-        offsets = torch.searchsorted(row, torch.arange(rows + 1, dtype=row.dtype, device=row.device))
-        pair = pair.to(row.dtype)
-        return Turned(offsets.to(row.dtype), self.row.index_select(0, pair), pair)
+        offsets, pair = in_order(self.column, keys * self.heads)
+        return Turned(offsets, self.row.index_select(0, pair), pair)
 
     def library(self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, rule: Rule) -> Library | None:
         """Compiled functions for attention over these pairs, if there are any. What does not fit is left to torch, which says why."""
@@ -137,11 +128,6 @@ def stacked(several: list[Bags]) -> Bags:
 def _sums(offsets: Tensor, column: Tensor, weights: Tensor, vectors: Tensor) -> Tensor:
     table = vectors.flatten(0, 1)
     return torch.embedding_bag(table, column, offsets, False, 0, False, weights, True)[0].view(-1, *vectors.shape[1:])
-
-
-def library_of(indices: Tensor) -> Library | None:
-    """Functions for lists of integers, which are the same for all types of numbers."""
-    return load(torch.empty(0)) if indices.is_cpu else None
 
 
 def _sparse(offsets: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -31,7 +31,7 @@ def forward(
     weight = q.new_empty(len(bags.column) * each)
     factor = torch.empty_like(weight) if rule.relation == "reweight" else weight
     given = bags.offsets, bags.column, bags.kind, q, k, v, table
-    library.run("attend", rows, each, q.shape[2], v.shape[2], *given, *_numbers(rule), weight, factor, lse, out)
+    library.run("attend", rows, each, q.shape[2], v.shape[2], *given, *codes(rule), weight, factor, lse, out)
     return out, lse, weight
 
 
@@ -44,7 +44,7 @@ def backward(
     grad_entry = None if rule.relation == "none" else torch.empty_like(weight)
     given = bags.offsets, bags.column, bags.kind, grad, grad_lse, q, k, v, table, weight
     rows, each, found = len(bags.offsets) - 1, q.shape[1] // bags.heads, (grad_dot, grad_entry, grad_q)
-    library.run("attend_backward", rows, each, q.shape[2], v.shape[2], *given, *_numbers(rule), *found)
+    library.run("attend_backward", rows, each, q.shape[2], v.shape[2], *given, *codes(rule), *found)
     if grad_entry is not None:
         library.run("sum_kinds", len(bags.kind), each, bags.kind, grad_entry, grad_table)
     if rule.relation == "reweight":
@@ -58,5 +58,6 @@ def backward(
     return grad_q, grad_k, grad_v
 
 
-def _numbers(rule: Rule) -> tuple[int, int, float]:
+def codes(rule: Rule) -> tuple[int, int, float]:
+    """A rule as compiled functions take it."""
     return KERNELS.index(rule.kernel), RELATIONS.index(rule.relation), float(rule.scale)

@@ -10,11 +10,11 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from tuplet.attention.bags import Bags, Turned, library_of, stacked
+from tuplet.attention.bags import Bags, Turned, stacked
 from tuplet.attention.compiled import KERNELS
 from tuplet.attention.known import notes_on
 from tuplet.graphs import repeat
-from tuplet.native import Library, load
+from tuplet.native import Library, library_of, load
 from tuplet.patterns.structure import Lines, Rows, Side, Structure, Walk
 
 PAIRS_AT_ONCE = 1 << 18
@@ -97,27 +97,46 @@ class Portion:
 
 
 def portions(keyed: Keyed, q: Tensor) -> Iterator[Portion]:
-    """The pairs in portions of bounded size. What is a single portion is kept for other layers, while the structures live."""
+    """The pairs in portions of bounded size."""
+    one = single_portion(keyed, q)
+    if one is not None:
+        yield one
+    else:
+        yield from _made(keyed, q, _cut_up(keyed, q))
+
+
+def single_portion(keyed: Keyed, q: Tensor) -> Portion | None:
+    """All pairs as one portion, kept for other layers while the structures live; None where there are too many for one."""
     queries, heads = q.shape[:2]
     parts = keyed.parts(queries)
     known = notes_on(tuple(group for _, part in parts for group in part.groups))
     name = (heads, *((count, part.joint, part.first_keys, part.first_types) for count, part in parts))
     if name not in known:
-        few = PAIRS_A_ROW if load(q) is None else PAIRS_COMPILED
-        firsts = accumulate([count for count, _ in parts], initial=0)
-        reaches = [[_reach(group, count) for group in part.groups] for count, part in parts]
-        spans = [_cut(own, heads, part, few) for own, (_, part) in zip(reaches, parts, strict=True)]
-        rows = 1 if all(part.is_alike for _, part in parts) else heads
-        made = (
-            Portion(slice(first + span.start, first + span.stop), _bags(own, rows, span, part), keyed.keys, heads)
-            for first, own, some, (_, part) in zip(firsts, reaches, spans, parts, strict=False)
-            for span in some
-        )
-        if any(len(some) > 1 for some in spans):
-            yield from made
-            return
-        known[name] = Portion(slice(0, queries), stacked([portion.bags for portion in made]), keyed.keys, heads)
-    yield known[name]
+        cut, known[name] = _cut_up(keyed, q), None
+        if all(len(spans) == 1 for _, spans in cut):
+            bags = stacked([portion.bags for portion in _made(keyed, q, cut)])
+            known[name] = Portion(slice(0, queries), bags, keyed.keys, heads)
+    found: Portion | None = known[name]
+    return found
+
+
+def _cut_up(keyed: Keyed, q: Tensor) -> list[tuple[list[_Reach], list[slice]]]:
+    """For queries that see the same groups, one after another, which keys they have and the portions that they come in."""
+    few, found = PAIRS_A_ROW if load(q) is None else PAIRS_COMPILED, []
+    for count, part in keyed.parts(len(q)):
+        reaches = [_reach(group, count) for group in part.groups]
+        found.append((reaches, _cut(reaches, q.shape[1], part, few)))
+    return found
+
+
+def _made(keyed: Keyed, q: Tensor, cut: list[tuple[list[_Reach], list[slice]]]) -> Iterator[Portion]:
+    parts, heads, first = keyed.parts(len(q)), q.shape[1], 0
+    rows = 1 if all(part.is_alike for _, part in parts) else heads
+    for (count, part), (reaches, spans) in zip(parts, cut, strict=True):
+        for span in spans:
+            own = slice(first + span.start, first + span.stop)
+            yield Portion(own, _bags(reaches, rows, span, part), keyed.keys, heads)
+        first += count
 
 
 def are_rows(group: Structure, q: Tensor, kernel: str) -> bool:

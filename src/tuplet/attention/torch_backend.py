@@ -115,19 +115,15 @@ def attend_joined(
     return rows.RowAttention.apply(q, k, v, table, keyed, rule)[0]
 
 
-def attend_mutually(
-    q: Tensor, k: Tensor, v: Tensor, tokens: int, structures: Structures, tables: Tensors, rule: Rule
-) -> Tensor:
-    """Messages (T1 + V, h, c) of ``tokens`` and of virtual ones after them, where structures are ``all_rows``.
+def mutually(tokens: int, keys: int, structures: Structures, tables: Tensors, relation: str) -> tuple[Tensor, Keyed]:
+    """Relation table and ``Keyed`` of ``tokens`` and of virtual ones after them, ``keys`` in all, where structures are ``all_rows``.
 
     Tokens see groups of tokens, and last of these the virtual ones, with one softmax. The last structure is that of virtual ones, which
     see tokens, without a relation: its table has no effect.
     """
     *groups, downward, upward = structures
     firsts = tuple(accumulate(map(len, tables), initial=0))
-    below = Keyed((upward,), len(k), True, (0,), firsts[-2:-1])
+    below = Keyed((upward,), keys, True, (0,), firsts[-2:-1])
     first_keys = (0,) * len(groups) + (tokens,)
-    keyed = Keyed((*groups, downward), len(k), True, first_keys, firsts[:-2], tokens, below)
-    table = tables[0] if rule.relation == "none" else torch.cat(tables)
-    message: Tensor = rows.RowAttention.apply(q, k, v, table, keyed, rule)[0]
-    return message
+    keyed = Keyed((*groups, downward), keys, True, first_keys, firsts[:-2], tokens, below)
+    return tables[0] if relation == "none" else torch.cat(tables), keyed

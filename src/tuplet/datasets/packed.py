@@ -151,7 +151,7 @@ class PackedGraphs(Sequence[Data]):
                 if id(field.ptr) not in known:
                     known[id(field.ptr)] = field.places(positions)
                 places, counts = known[id(field.ptr)]
-                values = field.values[places]
+                values = field.values.index_select(0, places)
                 found[name] = (values.t() if field.columns else values).to(field.dtype).contiguous(), counts
         return found
 

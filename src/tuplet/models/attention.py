@@ -14,13 +14,14 @@ from tuplet.attention import (
     attend,
     attend_apart,
     attend_joined,
-    attend_mutually,
     feature_map,
+    mutually,
 )
 from tuplet.attention.kernels import Kernel
 from tuplet.kernels.normed import Normed
 from tuplet.models import dense_cpu
-from tuplet.models.dense import linear, linear_parts, parts_together, side_by_side
+from tuplet.models.dense import linear, linear_parts, side_by_side
+from tuplet.models.layer_cpu import Mutual
 from tuplet.patterns import FusedLines, FusedRows, Pattern
 
 FULL = 3
@@ -244,8 +245,8 @@ class TokenAttention(nn.Module):
         not."""
         if self._at_once(layouts):
             found = self._mixed_at_once(*self.packed(x, y, virtual, layouts), layouts)
-        elif isinstance(x, Tensor) and x is y and isinstance(virtual, Tensor) and self._is_mutual(x, virtual, layouts):
-            found = self._mixed_together(x, virtual, layouts), None
+        elif isinstance(x, Tensor) and x is y and isinstance(virtual, Tensor) and self.is_mutual(x, virtual, layouts):
+            found = self.mutual(x, virtual, layouts).message(), None
         else:
             found = self.mix(*self.project(x, y, virtual, layouts), layouts)
         return [message.flatten(1) for message in found if message is not None]
@@ -277,22 +278,25 @@ class TokenAttention(nn.Module):
         message, up = mix(real, other, unreal, tables, pattern, layouts.from_virtual, upward, self.joint, self.rule)  # type: ignore[arg-type]
         return message, up if upward else None
 
-    def _is_mutual(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> bool:
+    def is_mutual(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> bool:
         """Whether one function on a CPU does all of it: virtual tuples are seen with the others, and see them. In the last layer nobody
         reads what they see, but its pairs are then those of all layers."""
-        groups = *(group for pattern in layouts.patterns for group in pattern), layouts.from_virtual, layouts.to_virtual
         keyed = self.key is not None or self.key_value is not None
-        every = all(group is not None for group in groups) and keyed and self.joint and self.features is None
+        if not self.joint or not keyed or self.features is not None:
+            return False
+        groups = *(group for pattern in layouts.patterns for group in pattern), layouts.from_virtual, layouts.to_virtual
+        every = all(group is not None for group in groups)
         return every and dense_cpu.fits(x, virtual, self.query.weight) and are_mutual(x, groups, self.rule)  # type: ignore[arg-type]
 
-    def _mixed_together(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> Tensor:
+    def mutual(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> Mutual:
+        """The same as something to be done, where it ``is_mutual``."""
         keyed = self.key_value if self.key is None else self.key
         assert keyed is not None
         assert self.virtual is not None
         assert layouts.to_virtual is not None
-        sets = [(x, [self.query, keyed, *(self.values or ())]), (virtual, [self.virtual])]
-        q, k, v = parts_together(sets, self.heads, self.query.out_features, layouts.kinds)
-        return attend_mutually(q, k, v, len(x), self._parts(layouts), layouts.to_virtual, self.rule)
+        maps, kinds = [self.query, keyed, *(self.values or ())], layouts.kinds or (len(x),)
+        table, seen = mutually(x, virtual, self.heads, self._parts(layouts), layouts.to_virtual, self.rule)
+        return Mutual(x, virtual, maps, self.virtual, kinds, self.heads, table, seen, self.rule)
 
     def mix(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> tuple[Tensor, Tensor | None]:
         """Messages (T1, h, c) of tuples and (G·m, h, c) of virtual tuples, before the output projections."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from tuplet.kernels import Lists, RowLinear, add_up, has_kernels, take_sum
 from tuplet.kernels.normed import Normed, values
-from tuplet.models import dense_cpu, post_norm_cpu
+from tuplet.models import dense_cpu, layer_cpu, post_norm_cpu
 from tuplet.models.attention import Layouts, TokenAttention
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import feed_forward, has_products, linear
@@ -189,13 +189,21 @@ class Block(nn.Module):
     ) -> tuple[Tensor | Normed, Tensor | Normed | None]:
         """(T, d) tokens and (G·m, d) virtual tuples after the layer; ``y`` are the keys' features if they are other tokens."""
         attention = self.attention
-        messages = attention.messages(*self.enter(x, y, virtual, layouts), layouts)
         leaving: list[Leaving] = [(self.tokens, x, attention.output, layouts.live)]
         if self.virtual is not None and virtual is not None and attention.upward(layouts) is not None:
             assert attention.virtual_output is not None
             leaving.append((self.virtual, virtual, attention.virtual_output, layouts.live_virtual))
-        left = iter(leave(leaving, messages))
-        return next(left), next(left, None)
+        if y is None and isinstance(x, Tensor) and isinstance(virtual, Tensor) and _are_compiled(leaving):
+            once = attention.mutual(x, virtual, layouts) if attention.is_mutual(x, virtual, layouts) else None
+            portion = None if once is None else once.portion()
+            if once is not None and portion is not None:
+                several = [stream.after_on_cpu(values(own), output) for stream, own, output, _ in leaving]
+                return _two(layer_cpu.layer(once, portion, several, follow=not _Pass.again))
+        return _two(leave(leaving, attention.messages(*self.enter(x, y, virtual, layouts), layouts)))
+
+
+def _two(left: Sequence[Tensor | Normed]) -> tuple[Tensor | Normed, Tensor | Normed | None]:
+    return left[0], left[1] if len(left) > 1 else None
 
 
 Leaving = tuple[Stream, "Tensor | Normed", nn.Linear, "Tensor | None"]
@@ -212,7 +220,7 @@ def leave(leaving: list[Leaving], messages: list[Tensor]) -> Sequence[Tensor | N
         return post_norm(*tasks, follow=not _Pass.again)
     tokens = [values(x) for _, x, *_ in leaving]
     streams = [(stream, x, output, live) for (stream, _, output, live), x in zip(leaving, tokens, strict=True)]
-    if all(stream.is_compiled(x, output, live, *messages) for stream, x, output, live in streams):
+    if _are_compiled(leaving, *messages):
         several = [stream.after_on_cpu(x, output) for stream, x, output, _ in streams]
         return post_norm_cpu.post_norm(several, messages, follow=not _Pass.again)
     messages = list(post_norm_cpu.apart(messages, [len(x) for x in tokens]))
@@ -220,6 +228,11 @@ def leave(leaving: list[Leaving], messages: list[Tensor]) -> Sequence[Tensor | N
         stream.leave(x, message, output, live)
         for (stream, x, output, live), message in zip(streams, messages, strict=True)
     ]
+
+
+def _are_compiled(leaving: list[Leaving], *messages: Tensor) -> bool:
+    """Whether there is one function on a CPU for what all of them do."""
+    return all(stream.is_compiled(values(x), output, live, *messages) for stream, x, output, live in leaving)
 
 
 class SplitLinear(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,18 +70,19 @@ def linear_parts(
     if not dense_cpu.fits(x, layers[0].weight):
         return tuple(part.unflatten(-1, (heads, -1)) for part in _of_kinds(x, layers, kinds).chunk(count, -1))
     size = layers[-1].out_features if kinds else sum(layer.out_features for layer in layers) // count
-    return parts_together([(x, layers)], heads, size, kinds)
+    given, tensors = together([(x, layers)], heads, size, kinds)
+    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(*given, *tensors)
+    return found
 
 
-def parts_together(
+def together(
     sets: Sequence[tuple[Tensor, Sequence[nn.Linear]]], heads: int, size: int, kinds: Sequence[int] = ()
-) -> tuple[Tensor, ...]:
-    """The same of several sets of tokens on a CPU, one after another in every part (ΣT, heads, size / heads); ``kinds`` of the first."""
+) -> tuple[tuple[Any, ...], list[Tensor]]:
+    """What ``LinearParts`` takes for the same of several sets of tokens, one after another in every part (ΣT, heads, size / heads), and
+    the tensors; ``kinds`` of the first."""
     tensors = [[x, *(own.weight for own in layers), *(own.bias for own in layers)] for x, layers in sets]
     counts = [kinds or [len(sets[0][0])], *([len(x)] for x, _ in sets[1:])]
-    given = (heads, size // heads), counts, [*map(len, tensors)]
-    found: tuple[Tensor, ...] = dense_cpu.LinearParts.apply(*given, *(one for own in tensors for one in own))
-    return found
+    return ((heads, size // heads), counts, [*map(len, tensors)]), [one for own in tensors for one in own]
 
 
 def feed_forward(

@@ -49,7 +49,7 @@ class LinearParts(torch.autograd.Function):
         found: tuple[Tensor, ...] = ()
         sets, at = [], 0
         for (x, *both), own in zip(_split(tensors, counts), kinds, strict=True):
-            weights, biases = (_parts(some, size) for some in (both[: len(both) // 2], both[len(both) // 2 :]))
+            weights, biases = (places_of_parts(some, size) for some in (both[: len(both) // 2], both[len(both) // 2 :]))
             whole, ends = len(weights) - len(own), list(accumulate(own))
             if not found:
                 total = sum(map(sum, kinds))
@@ -68,10 +68,10 @@ class LinearParts(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         above, found = [grad.contiguous() for grad in grads], []
         for (x, *both), (ranges, at, kinds) in zip(_split(ctx.saved_tensors, ctx.counts), ctx.sets, strict=True):
-            weights = _parts(both[: len(both) // 2], ctx.size)
+            weights = places_of_parts(both[: len(both) // 2], ctx.size)
             sizes = [tensor.numel() for tensor in both]
             grad_x, sums = torch.empty_like(x), x.new_empty(sum(sizes))
-            given = *ranges, x, weights, _rows_from(at, above, kinds), grad_x, sums
+            given = *ranges, x, weights, _rows_from(at, above, kinds), 0, grad_x, sums
             library_for(x).run("linear_parts_backward", *x.shape, ctx.size, len(weights), *given)
             found += [grad_x, *(part.view_as(own) for part, own in zip(sums.split(sizes), both, strict=True))]
         return None, None, None, *found
@@ -114,7 +114,7 @@ def _rows_from(first: int, tensors: Sequence[Tensor], last: int) -> list[int]:
     return places + places[-1:] * (last - 1)
 
 
-def _parts(layers: Sequence[Tensor], size: int) -> list[int]:
+def places_of_parts(layers: Sequence[Tensor], size: int) -> list[int]:
     """Where every ``size`` rows of contiguous layers begin, for as long as there are the layers."""
     return [
         layer.data_ptr() + first * layer.stride(0) * layer.element_size()

@@ -53,11 +53,13 @@ def post_norm(several: Sequence[After], messages: Sequence[Tensor], follow: bool
     Messages are a tensor each, or one for all kinds in turn (see ``apart``).
     """
     tensors = [tensor for after in several for tensor in after.tensors]
-    found: tuple[Tensor, ...] = _PostNorm.apply(several, follow, len(messages), *messages, *tensors)
+    found: tuple[Tensor, ...] = PostNorm.apply(several, follow, len(messages), *messages, *tensors)
     return found
 
 
-class _PostNorm(torch.autograd.Function):
+class PostNorm(torch.autograd.Function):
+    """``post_norm`` of several kinds of tokens, of which come the messages and then the tensors of each."""
+
     @staticmethod
     def forward(ctx: Any, several: Sequence[After], follow: bool, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         tensors = tuple(tensor.contiguous() for tensor in tensors)
@@ -70,7 +72,7 @@ class _PostNorm(torch.autograd.Function):
             hidden, found = x.new_empty(len(x), len(w1)), x.new_empty(4, x.shape[1])
             settings = len(w1), int(after.gelu), *(float(norm.eps) for norm in after.norms)
             ahead = zip((output_bias, last_bias), after.norms, strict=True)
-            running = [part for bias, norm in ahead for part in (bias, *_running(norm, follow))]
+            running = [part for bias, norm in ahead for part in (bias, *running_of(norm, follow))]
             library_for(x).run("post_norm", *x.shape, *settings, x, message, *weights, s, hidden, t, z, found, *running)
             # y is found again from s, which costs less than keeping it
             saved += [s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found]
@@ -113,7 +115,7 @@ def apart(messages: Sequence[Tensor], counts: list[int]) -> Sequence[Tensor]:
     return messages
 
 
-def _running(norm: nn.BatchNorm1d, follow: bool) -> tuple[float, Tensor | None, Tensor | None, Tensor | None]:
+def running_of(norm: nn.BatchNorm1d, follow: bool) -> tuple[float, Tensor | None, Tensor | None, Tensor | None]:
     """By how much running statistics are to follow this batch's, less than 0 for the mean of all batches; how many these were; and the
     statistics. None if there are none or they do not follow."""
     if not follow or norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:

@@ -1,5 +1,6 @@
 /* Linear maps and feed-forwards of many tokens: called by models/dense_cpu.py. Functions return 1 where there is no memory, else 0. */
 #include "feed.h"
+#include "functions.h"
 
 /* y_i = W_i x + b_i for the rows starts[i] .. ends[i] of x, each W_i (size, width); several may have one y, and rows of their own. */
 int linear_parts(
@@ -21,11 +22,11 @@ int linear_parts(
     return 0;
 }
 
-/* Gradients of x, and in `sums` those of all W_i, then of all b_i. */
+/* Gradients of x, added to what stands there if there is `more`; and in `sums` those of all W_i, then of all b_i. */
 int linear_parts_backward(
     int64_t threads, int64_t rows, int64_t width, int64_t size, int64_t count, const int64_t *starts,
-    const int64_t *ends, const real *restrict x, const real **weights, const real **grads, real *restrict grad_x,
-    real *restrict sums
+    const int64_t *ends, const real *restrict x, const real **weights, const real **grads, int64_t more,
+    real *restrict grad_x, real *restrict sums
 ) {
     const int64_t numbers = count * size * (width + 1);
     real *shares = calloc(chunks_of(rows) * numbers + 1, sizeof(real));
@@ -35,7 +36,7 @@ int linear_parts_backward(
         FOR_CHUNKS
         FOR_OWN {
             real *share = shares + chunk * numbers;
-            memset(grad_x + first * width, 0, SOME * width * sizeof(real));
+            if (!more) memset(grad_x + first * width, 0, SOME * width * sizeof(real));
             for (int64_t i = 0; i < count; i++) {
                 const int64_t from = LARGER(first, starts[i]), some = SMALLER(first + PORTION, ends[i]) - from;
                 if (some <= 0) continue;

@@ -25,14 +25,14 @@ from tuplet._cache import default_root
 
 FOLDER = Path(__file__).parent
 REALS = {torch.float32: "float", torch.float64: "double"}
-FLAGS = ["-O2", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
+FLAGS = ["-O2", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-Wl,-Bsymbolic"]
 ARCHITECTURES = {"AVX512": ["-march=x86-64-v4"], "AVX2": ["-march=x86-64-v3"]}
 OLDER = {"AVX512": ["-mavx512f", "-mfma"], "AVX2": ["-mavx2", "-mfma"]}
 """The same for compilers that do not know those names."""
 
 
 Several = list[Tensor] | tuple[Tensor, ...] | list[Tensor | None] | list[int]
-Given = Tensor | Several | int | float | None
+Given = Tensor | Several | ctypes.Array[ctypes.c_int64] | int | float | None
 
 
 class _Wanted:
@@ -123,9 +123,14 @@ def _passed(value: Given) -> Any:
         return _place(value)
     if isinstance(value, list | tuple):
         if isinstance(value[0], int):
-            return (ctypes.c_int64 * len(value))(*value)
+            return integers(value)
         return (ctypes.c_void_p * len(value))(*(None if one is None else _place(one) for one in value))
     return value
+
+
+def integers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    """Numbers, or places, one after another: for those who pass the same ones again."""
+    return (ctypes.c_int64 * len(values))(*values)
 
 
 def _place(x: Tensor) -> int:

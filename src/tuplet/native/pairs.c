@@ -1,4 +1,5 @@
-/* Pairs of compressed sparse rows, listed and transposed: called by attention/listing.py and attention/bags.py. Functions return 1 where there is no memory, else 0. */
+/* Pairs of compressed sparse rows, listed, and numbers in order: called by attention/listing.py and native/order.py. Functions return 1
+ * where there is no memory, else 0. */
 #include <stdlib.h>
 
 #include "real.h"
@@ -28,22 +29,15 @@ int list_pairs(
     return 0;
 }
 
-/* The same pairs by column, in the order they had: where the pairs of each column begin, and the row and old place of each. */
-int turn_pairs(
-    int64_t threads, int64_t pairs, int64_t columns, const int32_t *row, const int32_t *column, int32_t *offsets, int32_t *turned,
-    int32_t *place
-) {
-    int32_t *next = malloc((columns + 1) * sizeof(int32_t));
+/* Numbers below `count` in order, equal ones as they stand: where each begins, and the old places. */
+int count_out(int64_t threads, int64_t many, int64_t count, const int32_t *numbers, int32_t *begin, int32_t *place) {
+    int32_t *next = malloc((count + 1) * sizeof(int32_t));
     if (!next) return 1;
-    memset(offsets, 0, (columns + 1) * sizeof(int32_t));
-    for (int64_t pair = 0; pair < pairs; pair++) offsets[column[pair] + 1]++;
-    for (int64_t c = 0; c < columns; c++) offsets[c + 1] += offsets[c];
-    memcpy(next, offsets, columns * sizeof(int32_t));
-    for (int64_t pair = 0; pair < pairs; pair++) {
-        const int32_t at = next[column[pair]]++;
-        turned[at] = row[pair];
-        place[at] = pair;
-    }
+    memset(begin, 0, (count + 1) * sizeof(int32_t));
+    for (int64_t i = 0; i < many; i++) begin[numbers[i] + 1]++;
+    for (int64_t c = 0; c < count; c++) begin[c + 1] += begin[c];
+    memcpy(next, begin, count * sizeof(int32_t));
+    for (int64_t i = 0; i < many; i++) place[next[numbers[i]]++] = i;
     free(next);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* What follows on attention in a post-norm layer in training: s = x + Wo m, y = BN(s), t = y + W2 φ(W1 y + b1), z = BN(t). Called by
  * models/post_norm_cpu.py. Functions return 1 where there is no memory, else 0. */
 #include "feed.h"
+#include "functions.h"
 
 /* The mean of every column of some rows, and the sum of squares around it. */
 INLINE void measure(int64_t rows, int64_t width, const real *restrict x, real *restrict middle, real *restrict squares) {

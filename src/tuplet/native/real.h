@@ -1,4 +1,5 @@
 /* What all files share: the type of numbers, REAL = float or REAL = double, and its exponential. */
+#pragma once
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

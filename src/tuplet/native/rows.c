@@ -4,7 +4,7 @@
  * table[kind[p] * heads ..]. Rows and keys have `heads` vectors each, and pairs as many weights, one for each head; a vector is `size`
  * numbers, one after another. A row belongs to one thread, so that two runs give the same bits. Functions return 0.
  */
-#include "real.h"
+#include "functions.h"
 
 enum { SOFTMAX, RELU };               /* kernel */
 enum { NONE, BIAS, SCALE, REWEIGHT }; /* relation */

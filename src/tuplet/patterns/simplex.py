@@ -9,11 +9,13 @@ orientation. Two simplices of dimension >= 1 that are upper adjacent are lower a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import permutations
 
 import torch
 from torch import Tensor
 
 from tuplet.graphs import offsets, repeat
+from tuplet.native import in_order
 from tuplet.patterns.base import Kept, Pattern, PlainGraph, Tuple
 from tuplet.patterns.dense import whole_graphs
 from tuplet.patterns.fused import Fused, FusedRows
@@ -241,27 +243,28 @@ def _adjacent(known: Complex, k: int) -> list[tuple[Tensor, Tensor, Tensor]]:
     upper = _pairs_of_faces(known.faces[k + 1]) if k < known.dim else (known.ptr[:0], known.ptr[:0])
     if k == 0:
         return [_typed(*upper, UPPER)]
-    faces, order = torch.sort(known.faces[k].reshape(-1), stable=True)
-    simplex = order // (k + 1)
-    cofaces = known.cofaces(k - 1)
-    width = cofaces[faces]
-    total = int((cofaces * cofaces).sum())
-    place = repeat(torch.arange(len(faces), device=faces.device), width, total)
-    partner = torch.arange(total, device=faces.device) - (width.cumsum(0) - width)[place]
-    partner = partner + (cofaces.cumsum(0) - cofaces)[faces[place]]
-    query, key = simplex[place], simplex[partner]
-    query, key = query[query != key], key[query != key]
-    code, order = torch.sort(query * count + key)
-    query, key, kind = _typed(query[order], key[order], LOWER)
-    kind[torch.searchsorted(code, upper[0] * count + upper[1])] = BOTH
+    # entries (simplex, face) by face: an entry's partners are those of its face
+    begin, order = in_order(known.faces[k].reshape(-1), known.counts[k - 1])
+    simplex, width = order // (k + 1), begin.diff()
+    partners = repeat(width, width, len(order))
+    total = int(partners.sum())
+    entry = repeat(torch.arange(len(order), device=order.device), partners, total)
+    first = repeat(begin[:-1], width, len(order)) - (partners.cumsum(0) - partners)
+    query = simplex.index_select(0, entry)
+    key = simplex.index_select(0, first.index_select(0, entry) + torch.arange(total, device=order.device))
+    other = (query != key).nonzero()[:, 0]
+    query, key, kind = _typed(query.index_select(0, other), key.index_select(0, other), LOWER)
+    if len(upper[0]):
+        code, wanted = query * count + key, (upper[0] * count + upper[1]).sort().values
+        kind[wanted[torch.searchsorted(wanted, code).clamp_(max=len(wanted) - 1)] == code] = BOTH
     return [(query, key, kind)]
 
 
 def _pairs_of_faces(faces: Tensor) -> tuple[Tensor, Tensor]:
     """All ordered pairs of different faces of each simplex."""
-    width = faces.shape[1]
-    a, b = (~torch.eye(width, dtype=torch.bool, device=faces.device)).nonzero().unbind(1)
-    return faces[:, a].reshape(-1), faces[:, b].reshape(-1)
+    columns = faces.unbind(1)
+    a, b = zip(*permutations(columns, 2), strict=True)
+    return torch.cat(a), torch.cat(b)
 
 
 def _signed_entries(tokens: Simplices, inter: bool) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tuplet.graphs import repeat
+from tuplet.native import in_order
 from tuplet.patterns.relation import Equality, TypeMatrix
 
 
@@ -179,9 +180,10 @@ class Rows:
     @classmethod
     def of(cls, query: Tensor, key: Tensor, queries: int, kind: Tensor | None = None) -> Rows:
         """From pairs (query, key), and their types if they have several, in any order."""
-        query, order = torch.sort(query, stable=True)
-        rowptr = torch.searchsorted(query, torch.arange(queries + 1, device=query.device))
-        return cls(rowptr, key[order], key.new_empty(0) if kind is None else kind[order])
+        rowptr, order = in_order(query, queries)
+        return cls(
+            rowptr, key.index_select(0, order), key.new_empty(0) if kind is None else kind.index_select(0, order)
+        )
 
     def planned(self) -> Rows:
         """The rows themselves: only lines are cut into blocks."""

@@ -54,7 +54,8 @@ def complex_of(graph: GraphBatch, dim: int, limit: int = LIMIT) -> Complex:
         )
     given = Complex.assemble(graph.simplices[:dim], graph.ptr)
     if dim and graph.num_edges:
-        ends = torch.stack([graph.row, graph.col], dim=1).sort(dim=1).values
+        low, high = torch.minimum(graph.row, graph.col), torch.maximum(graph.row, graph.col)
+        ends = torch.stack([low, high], dim=1)
         missing = given.find(ends) < 0
         if bool(missing.any()):
             edge = int(missing.nonzero()[0])

@@ -3,9 +3,18 @@ for its own step, and once more to bound the length of the gradients."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
-from tuplet.native import load
+import torch
+from torch import Tensor
+
+from tuplet.native import integers, load
+
+MEMORY = "exp_avg", "exp_avg_sq", "step"
+_KNOWN: WeakKeyDictionary[torch.optim.Optimizer, tuple[list[int], list[Any]]] = WeakKeyDictionary()
+"""Of each optimiser, where weights and memory were in its last step, and what is passed for them."""
 
 
 def update(optimiser: torch.optim.Optimizer, clip: float | None) -> bool:
@@ -26,13 +35,25 @@ def update(optimiser: torch.optim.Optimizer, clip: float | None) -> bool:
     grads, memory = [weight.grad for weight in weights], [optimiser.state.get(weight, {}) for weight in weights]
     if not weights or not all(memory) or (library := load(weights[0])) is None:
         return False
-    dtype, kept = weights[0].dtype, [[one[name] for one in memory] for name in ("exp_avg", "exp_avg_sq")]
-    for x in (*weights, *grads, *kept[0], *kept[1]):
-        if x.dtype != dtype or x.layout != torch.strided or not x.is_contiguous():
+    dtype = weights[0].dtype
+    means, squares, steps = ([one[name] for one in memory] for name in MEMORY)
+    places = [x.data_ptr() for some in (weights, means, squares, steps) for x in some]
+    known, passed = _KNOWN.get(optimiser, ([], []))
+    if places != known:  # what stands where it stood is what it was
+        if not _alike((*weights, *means, *squares), dtype):
             return False
-    several = weights, grads, *kept, [one["step"] for one in memory]
-    places = [[x.data_ptr() for x in some] for some in several]
-    sizes = [weight.numel() for weight in weights]
+        count, sizes = len(weights), integers([weight.numel() for weight in weights])
+        passed = [sizes, *(integers(places[first : first + count]) for first in range(0, 4 * count, count))]
+        _KNOWN[optimiser] = places, passed
+    if not _alike(grads, dtype):
+        return False
+    sizes, own, *remembered = passed
+    above = integers([grad.data_ptr() for grad in grads])
     numbers = float(clip or 0), float(group["lr"]), float(group["weight_decay"]), *group["betas"], group["eps"]
-    library.run("adamw", len(weights), sizes, *places, *numbers)
+    library.run("adamw", len(weights), sizes, own, above, *remembered, *numbers)
     return True
+
+
+def _alike(tensors: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    """Whether all are of a type, with one number after another."""
+    return all(x.dtype == dtype and x.layout == torch.strided and x.is_contiguous() for x in tensors)

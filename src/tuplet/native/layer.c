@@ -1,0 +1,126 @@
+/* A layer of tokens and of virtual tokens that see each other, in training: projections, attention, and what follows on it. Called by
+ * models/layer_cpu.py. Virtual tokens stand after the others; they may be read only, in the last layer. Functions return 1 where there is
+ * no memory, else 0. */
+#include "functions.h"
+
+/* What a kind of tokens is normalised and fed with. */
+typedef struct {
+    const real *w1, *b1, *w2, *output, *weight_s, *bias_s, *weight_t, *bias_t, *output_bias, *b2;
+    int64_t *tracked_s;
+    real *mean_s, *variance_s;
+    int64_t *tracked_t;
+    real *mean_t, *variance_t;
+} after;
+
+/* What a layer keeps for its way back, one after another in `room`: for all tokens, then for each kind. */
+typedef struct {
+    real *q, *k, *v, *message, *lse, *weight;
+    struct {
+        real *s, *t, *hidden, *found;
+    } own[2];
+} kept;
+
+static kept lay_out(int64_t tokens, int64_t others, int64_t width, int64_t inner, int64_t heads, int64_t pairs, real *room) {
+    kept it;
+    real **vectors[] = {&it.q, &it.k, &it.v, &it.message};
+    const int64_t all = tokens + others, counts[2] = {tokens, others};
+    for (int i = 0; i < 4; i++, room += all * width) *vectors[i] = room;
+    it.lse = room;
+    it.weight = it.lse + all * heads;
+    room = it.weight + pairs * heads;
+    for (int i = 0; i < 2; i++) {
+        it.own[i].s = room;
+        it.own[i].t = it.own[i].s + counts[i] * width;
+        it.own[i].hidden = it.own[i].t + counts[i] * width;
+        it.own[i].found = it.own[i].hidden + counts[i] * inner;
+        room = it.own[i].found + 4 * width;
+    }
+    return it;
+}
+
+/* z and, where there are two kinds that leave, other_z. Tokens have `parts` projections, for rows of their own: to queries, to keys, and the
+ * rest to values; virtual ones have three. `room` is what lay_out divides. */
+int layer(
+    int64_t threads, int64_t tokens, int64_t others, int64_t width, int64_t inner, int64_t heads, int64_t pairs, int64_t gelu,
+    int64_t leaving, const real *x, const real *other_x, int64_t parts, const int64_t *starts, const int64_t *ends,
+    const real **weights, const real **biases, const real **other_weights, const real **other_biases, const int32_t *offsets,
+    const int32_t *column, const int32_t *kind, const real *table, int64_t kernel, int64_t relation, double scale,
+    const after *next, double eps_s, double eps_t, double momentum_s, double momentum_t, const after *other_next,
+    double other_eps_s, double other_eps_t, double other_momentum_s, double other_momentum_t, real *room, real *z, real *other_z
+) {
+    const kept it = lay_out(tokens, others, width, inner, heads, pairs, room);
+    const int64_t none[3] = {0, 0, 0}, whole[3] = {others, others, others};
+    real *into[parts], *other_into[3] = {it.q + tokens * width, it.k + tokens * width, it.v + tokens * width};
+    for (int64_t i = 0; i < parts; i++) into[i] = i == 0 ? it.q : i == 1 ? it.k : it.v;
+    if (linear_parts(threads, tokens, width, width, parts, starts, ends, x, weights, biases, into)) return 1;
+    if (linear_parts(threads, others, width, width, 3, none, whole, other_x, other_weights, other_biases, other_into)) return 1;
+    const int64_t size = width / heads;
+    attend(
+        threads, tokens + others, heads, size, size, offsets, column, kind, it.q, it.k, it.v, table, kernel, relation, scale,
+        it.weight, it.weight, it.lse, it.message
+    );
+#define LEAVE(i, rows, from, eps_s, eps_t, momentum_s, momentum_t, a, x, z) \
+    if (post_norm( \
+            threads, rows, width, inner, gelu, eps_s, eps_t, x, it.message + (from)*width, a->output, a->weight_s, a->bias_s, a->w1, \
+            a->b1, a->w2, a->weight_t, a->bias_t, it.own[i].s, it.own[i].hidden, it.own[i].t, z, it.own[i].found, \
+            a->output_bias, momentum_s, a->tracked_s, a->mean_s, a->variance_s, a->b2, momentum_t, a->tracked_t, a->mean_t, \
+            a->variance_t \
+        )) \
+        return 1;
+    LEAVE(0, tokens, 0, eps_s, eps_t, momentum_s, momentum_t, next, x, z)
+    if (leaving > 1) {
+        LEAVE(
+            1, others, tokens, other_eps_s, other_eps_t, other_momentum_s, other_momentum_t, other_next, other_x, other_z
+        )
+    }
+    return 0;
+}
+
+/* Gradients of x and other_x; of the relation's numbers, added to `grad_table`; and in `sums` those of projections, weights before biases,
+ * of virtual ones, and for each kind that leaves of what is in `after`, to b2. `back_..` are the pairs by key. `spare` has room for four
+ * vectors of every token and two numbers of every pair and head. */
+int layer_backward(
+    int64_t threads, int64_t tokens, int64_t others, int64_t width, int64_t inner, int64_t heads, int64_t pairs, int64_t gelu,
+    int64_t leaving, const real *x, const real *other_x, int64_t parts, const int64_t *starts, const int64_t *ends,
+    const real **weights, const real **other_weights, const int32_t *offsets, const int32_t *column, const int32_t *kind,
+    const int32_t *back_offsets, const int32_t *back_column, const int32_t *back_pair, const real *table, int64_t kernel,
+    int64_t relation, double scale, const after *next, double eps_s, double eps_t, const after *other_next, double other_eps_s,
+    double other_eps_t, real *room, const real *grad, const real *other_grad, real *spare, real *grad_x, real *other_grad_x,
+    real *grad_table, real *sums
+) {
+    const kept it = lay_out(tokens, others, width, inner, heads, pairs, room);
+    const int64_t all = tokens + others, size = width / heads, none[3] = {0, 0, 0}, whole[3] = {others, others, others};
+    const int64_t fed = inner * (2 * width + 1) + width * width;
+    real *other_sums = sums + parts * width * (width + 1), *after_sums = other_sums + 3 * width * (width + 1);
+    real *above = spare, *grads[3], *grad_dot = spare + 4 * all * width, *entries = relation ? grad_dot + pairs * heads : 0;
+    for (int i = 0; i < 3; i++) grads[i] = spare + (i + 1) * all * width;
+#define RETURN(i, rows, from, eps_s, eps_t, a, grad, grad_x) \
+    if (post_norm_backward( \
+            threads, rows, width, inner, gelu, eps_s, eps_t, grad, it.message + (from)*width, it.own[i].s, it.own[i].hidden, \
+            it.own[i].t, a->output, a->weight_s, a->bias_s, a->w1, a->w2, a->weight_t, it.own[i].found, grad_x, \
+            above + (from)*width, after_sums, after_sums + fed \
+        )) \
+        return 1; \
+    memset(after_sums + fed + 4 * width, 0, 2 * width * sizeof(real)); /* biases before norms */ \
+    after_sums += fed + 6 * width;
+    RETURN(0, tokens, 0, eps_s, eps_t, next, grad, grad_x)
+    if (leaving > 1) {
+        RETURN(1, others, tokens, other_eps_s, other_eps_t, other_next, other_grad, other_grad_x)
+    } else memset(above + tokens * width, 0, others * width * sizeof(real));
+    attend_backward(
+        threads, all, heads, size, size, offsets, column, kind, above, 0, it.q, it.k, it.v, table, it.weight, kernel, relation,
+        scale, grad_dot, entries, grads[0]
+    );
+    if (entries) sum_kinds(threads, pairs, heads, kind, entries, grad_table);
+    gather(
+        threads, all, heads, size, size, back_offsets, back_column, back_pair, grad_dot, it.q, grads[1], it.weight, above, grads[2]
+    );
+    const real *from[parts], *other_from[3];
+    for (int64_t i = 0; i < parts; i++) from[i] = grads[i < 2 ? i : 2];
+    for (int i = 0; i < 3; i++) other_from[i] = grads[i] + tokens * width;
+    return linear_parts_backward(threads, tokens, width, width, parts, starts, ends, x, weights, from, 1, grad_x, sums) ||
+           linear_parts_backward(
+               threads, others, width, width, 3, none, whole, other_x, other_weights, other_from, leaving > 1, other_grad_x,
+               other_sums
+           );
+}
