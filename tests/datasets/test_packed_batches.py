@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from tuplet.datasets.packed import PackedGraphs, WithFields, batch_of
+from tuplet.datasets.packed import Checked, PackedGraphs, WithFields, batch_of
 from tuplet.errors import InputError
 from tuplet.graphs import read
 from tuplet.models import build
 from tuplet.topology import CliqueComplex
-from tuplet.training.batches import packed_for
+from tuplet.training.batches import checked_for, packed_for
 
 
 def graph(n, joined, seed):
@@ -96,3 +96,50 @@ def test_lists_are_packed_for_models_of_ours_where_graphs_are_alike():
     assert packed_for(model, different) is different
     assert packed_for(torch.nn.Linear(1, 1), alike) is alike
     torch.testing.assert_close(model(batch_of(packed, [1, 0])), model([alike[1], alike[0]]))
+
+
+def test_what_a_model_has_checked_is_read_alike():
+    packed = PackedGraphs.from_graphs([CliqueComplex(2)(data) for data in GRAPHS])
+    model = build("AS0:1^SN", dim=8, heads=2, depth=1, node_dim=3, edge_types=4).eval()
+    checked = checked_for(model, packed)
+    assert isinstance(checked, Checked)
+    assert len(checked) == len(packed)
+    assert torch.equal(checked[2].edge_index, packed[2].edge_index)
+    one, other = model.read(batch_of(checked, [3, 2, 0])), model.read(batch_of(packed, [3, 2, 0]))
+    assert one.checked
+    assert not other.checked
+    for field in ("ptr", "rowptr", "col", "loop", "x", "edge_attr"):
+        assert torch.equal(getattr(one, field), getattr(other, field))
+    assert all(map(torch.equal, one.simplices, other.simplices))
+    assert torch.equal(model(batch_of(checked, [3, 2, 0])), model(batch_of(packed, [3, 2, 0])))
+
+
+def test_lists_and_other_models_are_not_checked():
+    assert checked_for(build("A1"), GRAPHS) is GRAPHS
+    packed = PackedGraphs.from_graphs(GRAPHS)
+    assert checked_for(torch.nn.Linear(1, 1), packed) is packed
+
+
+@pytest.mark.parametrize(
+    "field, values",
+    [
+        ("edge_index", torch.tensor([[0, 1], [1, 5]])),
+        ("edge_index", torch.tensor([[0], [1]])),
+        ("x", torch.tensor([[0], [9]])),
+        ("simplex_index_1", torch.tensor([[1], [1]])),
+        ("simplex_index_2", torch.tensor([[0], [1], [1]])),
+        ("simplex_index_1", torch.empty(2, 0, dtype=torch.long)),
+    ],
+)
+def test_every_graph_is_checked_before_the_first_batch(field, values):
+    """Nodes that are not there, a direction without the other, features beyond those declared, sets that are no complex."""
+
+    def data(**changed):
+        index = torch.tensor([[0, 1], [1, 0]])
+        fields = {"x": torch.tensor([[0], [1]]), "edge_index": index, "simplex_index_1": index[:, :1]}
+        return Data(**{**fields, "simplex_index_2": torch.empty(3, 0, dtype=torch.long), **changed})
+
+    graphs = PackedGraphs.from_graphs([data(), data(), data(**{field: values})])
+    model = build("AS0:1^SN", dim=8, heads=4, depth=1, node_types=3)
+    with pytest.raises(InputError, match=r"edge_index|x:|simplex_index"):
+        checked_for(model, graphs)

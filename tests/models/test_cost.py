@@ -40,6 +40,7 @@ CASES = [
     ("A2^LN+VT", 110, {"softmax": "joint"}),
     ("A2^Ngbh+", 90, {"softmax": "joint"}),
     ("A2^LN", 110, {"norm_position": "pre"}),
+    ("A2^LN", 110, {"first_norm": True}),
     ("A2^LN", 110, {"norm": "none", "activation": "relu"}),
     ("A2^LN", 110, {"dropout": 0.1}),
     ("A2^LN", 110, {"task": "node", "init": "sum"}),

@@ -35,6 +35,20 @@ def test_output_shape_and_finite_gradients_on_odd_graphs(name, task):
         assert torch.isfinite(parameter.grad).all(), parameter_name
 
 
+@pytest.mark.parametrize(
+    "name", ["A2^LN+VT", "A2", "A1,2^Ngbh", "A2,1^Ngbh", "AS0:1^SN+VS", "AS0:1+bias", "A3(connected)"]
+)
+def test_after_a_first_norm_the_size_of_first_features_has_no_say(name):
+    """Without one scores of the first attention grow with them, until one key has it all."""
+    model = build(name, node_types=None, edge_types=None, first_norm=True)
+    small = model(list(ODD)).detach()
+    for embedding in filter(None, (model.tokens, model.keys)):
+        embedding.register_forward_hook(lambda module, given, found: 1000 * found)
+    torch.testing.assert_close(model(list(ODD)), small, rtol=0, atol=1e-3 * float(small.std()))
+    model.first_norm = torch.nn.Identity()
+    assert (model(list(ODD)) - small).abs().max() > 0.1 * small.std()
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_low_precision_has_no_nan(name, dtype):

@@ -85,6 +85,7 @@ OPTIONS = (
     {"norm": "layer"},
     {"norm": "none"},
     {"norm_position": "pre"},
+    {"first_norm": True},
     {"pool": "mean"},
     {"pool": "max"},
     {"init": "sum"},

@@ -1,5 +1,7 @@
 """The compiled step of AdamW against torch's own, with gradients of bounded length."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -105,3 +107,18 @@ def test_sparse_gradients_are_for_torch_to_refuse():
     }
     table(torch.tensor([1])).sum().backward()
     assert not adamw_cpu.update(optimiser, 1.0)
+
+
+def test_memory_that_was_loaded_counts():
+    """From a checkpoint, into other tensors than those of the last step."""
+    weights, others = _weights(torch.float64), _weights(torch.float64)
+    first, second = _optimiser(weights), _optimiser(others)
+    _learn(weights, first, 1.0, 4, adamw_cpu.update)
+    _learn(others, second, 1.0, 2, adamw_cpu.update)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    with torch.no_grad():
+        for own, other in zip(weights, others, strict=True):
+            other.copy_(own)
+    for some, optimiser in ((weights, first), (others, second)):
+        assert _learn(some, optimiser, 1.0, 3, adamw_cpu.update) == 3
+    assert all(map(torch.equal, weights, others))

@@ -223,8 +223,27 @@ class WithFields(Sequence[Data]):
         return len(self.base)
 
 
+class Checked(Sequence[Data]):
+    """Graphs that a model has checked, every one of them: batches of them are not checked again."""
+
+    def __init__(self, graphs: Sequence[Data]) -> None:
+        self.graphs = graphs
+
+    @overload
+    def __getitem__(self, position: int) -> Data: ...
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[Data]: ...
+    def __getitem__(self, position: int | slice) -> Data | Sequence[Data]:
+        return self.graphs[position]
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+
 def batch_of(graphs: Sequence[Data], members: Sequence[int]) -> Data | list[Data]:
     """Some of the graphs, for ``read``: where they are packed, one object that holds them all, made in a few steps a field."""
+    checked = isinstance(graphs, Checked)
+    graphs = graphs.graphs if isinstance(graphs, Checked) else graphs
     base, added = graphs, None
     if isinstance(graphs, WithFields) and graphs.transform is None:
         base, added = graphs.base, graphs.added
@@ -232,7 +251,7 @@ def batch_of(graphs: Sequence[Data], members: Sequence[int]) -> Data | list[Data
         return [graphs[member] for member in members]
     positions = torch.as_tensor(members, dtype=torch.int64) % len(base)  # the last one may be called -1
     fields = base.rows_of(positions) | ({} if added is None else added.rows_of(positions))
-    return joined(base.num_nodes[positions], fields)
+    return joined(base.num_nodes[positions], fields, checked)
 
 
 def _equal(one: Tensor | None, other: Tensor | None) -> bool:

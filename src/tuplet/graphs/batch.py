@@ -34,6 +34,7 @@ class GraphBatch:
         tuple_counts: sampled tuples of each graph, or None.
         simplices: of an attached complex, for dimensions 1, 2, .., (S_k, k+1) node numbers over the batch, or None.
         statistics: raw statistics of encodings by field (attributes that begin with "pe_"), or None.
+        checked: all its graphs were read before, alone or with others, and were as they must be: nobody looks again.
     """
 
     sizes: tuple[int, ...]
@@ -49,6 +50,7 @@ class GraphBatch:
     tuple_counts: tuple[int, ...] | None = None
     simplices: tuple[Tensor, ...] | None = None
     statistics: dict[str, Tensor] | None = None
+    checked: bool = False
 
     @property
     def padded(self) -> bool:

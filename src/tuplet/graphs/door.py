@@ -58,14 +58,16 @@ def read(
     _check_sizes(sizes)
     ptr = offsets(sizes, device)
     num_nodes, num_edges = sum(sizes), edge_index.shape[1]
-    edges = _counts(batch, "edge_index", num_edges, len(sizes))
-    _check_range(edge_index, "edge_index", ptr, edges)
-    _check_rows(x, "x", num_nodes, sizes, batch, "nodes")
-    _check_rows(edge_attr, "edge_attr", num_edges, edges, batch, "edges")
+    checked = bool(getattr(batch, "_checked", False))
+    if not checked:
+        edges = _counts(batch, "edge_index", num_edges, len(sizes))
+        _check_range(edge_index, "edge_index", ptr, edges)
+        _check_rows(x, "x", num_nodes, sizes, batch, "nodes")
+        _check_rows(edge_attr, "edge_attr", num_edges, edges, batch, "edges")
     edge_attr = None if edge_attr is None else edge_attr.to(device)
     if not directed and undirected == "symmetrise":
         edge_index, edge_attr = symmetrise(edge_index, edge_attr)
-    rowptr, col, loop, edge_attr = tidy(edge_index, edge_attr, num_nodes, directed, ptr)
+    rowptr, col, loop, edge_attr = tidy(edge_index, edge_attr, num_nodes, directed, ptr, checked)
     tuples, tuple_counts = _sample(batch, sizes)
     return GraphBatch(
         sizes=sizes,
@@ -76,11 +78,12 @@ def read(
         x=None if x is None else x.to(device),
         edge_attr=edge_attr,
         directed=directed,
-        queries=_queries(batch, ptr),
+        queries=_queries(batch, ptr, checked),
         tuples=None if tuples is None else tuples.to(device),
         tuple_counts=tuple_counts,
-        simplices=_simplices(batch, ptr),
+        simplices=_simplices(batch, ptr, checked),
         statistics=_statistics(batch, device),
+        checked=checked,
     )
 
 
@@ -123,11 +126,11 @@ def holds_nodes(field: str) -> bool:
     return re.fullmatch(r"edge_index|edge_label_index|simplex_index_[1-9]\d*", field) is not None
 
 
-def joined(sizes: Tensor, fields: Mapping[str, tuple[Tensor, Tensor]]) -> Data:
+def joined(sizes: Tensor, fields: Mapping[str, tuple[Tensor, Tensor]], checked: bool = False) -> Data:
     """One PyG object that holds graphs of ``sizes`` (G,) nodes; ``fields`` are the rows of all of them, numbers of nodes being each graph's
-    own, and how many (G,) each has."""
+    own, and how many (G,) each has. ``checked``: as in ``GraphBatch``."""
     data = Data(num_nodes=int(sizes.sum()), ptr=F.pad(sizes.cumsum(0), (1, 0)))
-    data._slice_dict = {}
+    data._slice_dict, data._checked = {}, checked
     for field, (rows, counts) in fields.items():
         data._slice_dict[field] = F.pad(counts.cumsum(0), (1, 0))
         if holds_nodes(field):
@@ -311,12 +314,13 @@ def _check_rows(
         raise InputError(field, "finite numbers", f"NaN or infinity in row {row}")
 
 
-def _queries(batch: Data, ptr: Tensor) -> Tensor | None:
+def _queries(batch: Data, ptr: Tensor, checked: bool) -> Tensor | None:
     if batch.get("edge_label_index") is None:
         return None
     queries = _pairs(batch.edge_label_index, "edge_label_index").to(ptr.device)
-    counts = _counts(batch, "edge_label_index", queries.shape[1], len(ptr) - 1)
-    _check_range(queries, "edge_label_index", ptr, counts)
+    if not checked:
+        counts = _counts(batch, "edge_label_index", queries.shape[1], len(ptr) - 1)
+        _check_range(queries, "edge_label_index", ptr, counts)
     return queries
 
 
@@ -353,11 +357,12 @@ def _simplex_fields(items: Sequence[Data]) -> list[str]:
     return fields
 
 
-def _simplices(batch: Data, ptr: Tensor) -> tuple[Tensor, ...] | None:
+def _simplices(batch: Data, ptr: Tensor, checked: bool) -> tuple[Tensor, ...] | None:
     levels = []
     for k, field in enumerate(_simplex_fields([batch]), start=1):
         index = _index(batch[field], field, k + 1).to(ptr.device)
-        _check_range(index, field, ptr, _counts(batch, field, index.shape[1], len(ptr) - 1))
+        if not checked:
+            _check_range(index, field, ptr, _counts(batch, field, index.shape[1], len(ptr) - 1))
         levels.append(index.t())
     return tuple(levels) or None
 

@@ -15,9 +15,15 @@ def symmetrise(edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Te
 
 
 def tidy(
-    edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int, directed: bool, ptr: Tensor | None = None
+    edge_index: Tensor,
+    edge_attr: Tensor | None,
+    num_nodes: int,
+    directed: bool,
+    ptr: Tensor | None = None,
+    symmetric: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Compressed sparse rows of a checked edge list; ``ptr`` (G+1,) lets errors name the graph of an edge.
+    """Compressed sparse rows of a checked edge list; ``ptr`` (G+1,) lets errors name the graph of an edge. ``symmetric``: it is known that
+    both directions are there.
 
     Returns:
         ``rowptr`` (N+1,), ``col`` (E,), ``loop`` (N,) and ``edge_attr`` (E + loops, c), as ``GraphBatch`` describes them.
@@ -35,7 +41,7 @@ def tidy(
         loop[loops] = len(col) + torch.arange(len(loops), device=code.device)
         if edge_attr is not None:
             edge_attr = torch.cat([edge_attr[~is_loop], edge_attr[is_loop]])
-    if not directed:
+    if not directed and not symmetric:
         _refuse_asymmetry(row, col, code, edge_attr, num_nodes, ptr)
     rowptr = torch.zeros(num_nodes + 1, dtype=torch.long, device=code.device)
     rowptr[1:] = torch.bincount(row, minlength=num_nodes).cumsum(0)

@@ -59,6 +59,8 @@ class ModelConfig:
             functions as without it, whose inputs and gradients begin as small as those of a mean. Read for "add" alone.
         norm: "batch" (over all tokens of the batch), "layer" or "none".
         norm_position: "post" or "pre".
+        first_norm: a layer norm of the tokens before the first layer. A norm after that layer takes the size of what came in
+            away, so that in long runs nothing else bounds it, nor the scores of the first attention.
         activation: of feed-forward, pooling and head: "gelu" or "relu".
         dropout: on the outputs of attention and feed-forward.
         init: "concat" (isomorphism types, injective) or "sum".
@@ -99,6 +101,7 @@ class ModelConfig:
     pool_unit: float = 1.0
     norm: Literal["batch", "layer", "none"] = "batch"
     norm_position: Literal["post", "pre"] = "post"
+    first_norm: bool = False
     activation: Literal["gelu", "relu"] = "gelu"
     dropout: float = 0.0
     init: Literal["concat", "sum"] = "concat"
@@ -133,7 +136,7 @@ class ModelConfig:
             value = getattr(self, field)
             if not isinstance(value, int | float) or not 0 <= value <= 1 or (end == "1)" and value == 1):
                 raise OptionError(f"{field}: expected a number in [0, {end}; came {value!r}")
-        for field in ("degree", "repeats", "directed", "recompute", "check_memory", "truncate"):
+        for field in ("degree", "repeats", "directed", "recompute", "check_memory", "truncate", "first_norm"):
             if not isinstance(getattr(self, field), bool) and (field != "degree" or self.degree is not None):
                 raise OptionError(f"{field}: expected True or False; came {getattr(self, field)!r}")
         if (

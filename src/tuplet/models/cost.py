@@ -93,15 +93,15 @@ def estimate(
     queries, keys = tokens
     graph = queries.graph
     virtual = config.virtual * graph.num_graphs if choices.virtual else 0
-    embedding = 3 if config.init == "concat" else 1
+    first = queries.total + (keys.total if choices.cross else 0)
+    each = 3 if config.init == "concat" else 1
+    embedding = _simplex_embedding(config, queries) if isinstance(queries, Simplices) else each * first
     sizes = _Sizes(
         queries.total,
         keys.total,
         sum(n * n for n in graph.sizes) if choices.cross and choices.orders[1] > 1 else 0,
         virtual,
-        embedding * (queries.total + (keys.total if choices.cross else 0))
-        if not isinstance(queries, Simplices)
-        else _simplex_embedding(config, queries),
+        embedding + first * config.first_norm,  # which keeps what it is given
     )
     pairs = sum(pattern.count_pairs(queries, keys) for pattern in patterns)
     groups = max((pattern.groups for pattern in patterns), default=1)

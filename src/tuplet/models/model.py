@@ -92,6 +92,10 @@ class Transformer(nn.Module):
         # outputs come from the queries, so nothing reads the keys after the last layer
         updates = config.depth - 1 if choices.cross else 0
         self.updates = nn.ModuleList(CrossUpdate(config, *choices.orders) for _ in range(updates))
+        # of every token by itself: a batch of tokens that are all alike has no spread
+        first = "layer" if config.first_norm else "none"
+        self.first_norm = make_norm(first, dim)
+        self.first_key_norm = make_norm(first, dim) if choices.cross else None
         self.final_norm = make_norm(config.norm if config.norm_position == "pre" else "none", dim)
         self.node_pooling = make_node_pooling(config) if pools_to_nodes(config) else None
         self.head = Head(config, 2 * dim if config.task == "edge" else dim)
@@ -118,6 +122,13 @@ class Transformer(nn.Module):
             fused = self.backend == "triton"
             limit = most_tokens(config, self.patterns, parameter.element_size(), parameter.device, fused)
         return draw_sample(config, graph, limit)
+
+    def check(self, batch: Any) -> None:
+        """Refuse a batch that is not what the model was built for, as ``prepare`` does; nothing is made of it."""
+        config, parameter = self.config, next(self.parameters())
+        graph = read_for(config, batch, parameter.device, parameter.dtype, stacklevel=4)
+        if config.choices.dims is not None and graph.simplices is not None:
+            make_tokens(config, graph)
 
     def prepare(self, batch: Any) -> Prepared:
         """Check a batch, predict its memory, and build its tokens and layouts."""
@@ -212,7 +223,9 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Queries, keys (cross-attention only) and virtual tokens after ``depth`` layers."""
         virtual = None if self.virtual is None else self.virtual.repeat(prepared.layouts.graphs, 1)
-        tokens: Tensor | Normed = x
+        tokens: Tensor | Normed = self.first_norm(x)
+        if y is not None and self.first_key_norm is not None:
+            y = self.first_key_norm(y)
         others: Tensor | Normed | None = virtual
         for number, layer in enumerate(list(self.layers)[:depth]):
             tokens, others = self._run(layer, tokens, y, others, prepared.layouts)

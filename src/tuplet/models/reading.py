@@ -25,7 +25,8 @@ def read_for(config: ModelConfig, batch: Any, device: torch.device, dtype: torch
         (config.node_features, graph.x, graph.num_nodes),
         (config.edge_features, graph.edge_attr, edges),
     ):
-        features.check(values, rows, dtype)
+        if not graph.checked:
+            features.check(values, rows, dtype)
         if features.columns == 0 and values is not None:
             option = "node" if features.field == "x" else "edge"
             warnings.warn(

@@ -39,11 +39,11 @@ class Complex:
     ptr: Tensor
 
     @classmethod
-    def assemble(cls, simplices: Sequence[Tensor], ptr: Tensor, field: str = FIELD) -> Complex:
+    def assemble(cls, simplices: Sequence[Tensor], ptr: Tensor, field: str = FIELD, closed: bool = False) -> Complex:
         """From the simplices of dimensions 1, 2, .. (each (S, k+1), in any order, repeated or not) of ``ptr[-1]`` nodes.
 
         A simplex with a face that is not there is refused, as is one that repeats a node or spans two graphs; ``field`` is
-        what the refusal calls them.
+        what the refusal calls them. ``closed``: it is known that there are no such simplices.
         """
         nodes = int(ptr[-1])
         codes = [torch.arange(nodes, device=ptr.device)]
@@ -52,11 +52,13 @@ class Complex:
             rows = rows.contiguous()
             if bool((rows[:, 1:] <= rows[:, :-1]).any()):
                 rows = rows.sort(dim=1).values
-            _refuse_degenerate(rows, ptr, k, field.format(k))
+            if not closed:
+                _refuse_degenerate(rows, ptr, k, field.format(k))
             prefix = rows[:, 0]
             for place in range(1, k):
                 prefix = _find(codes[place], prefix * nodes + rows[:, place])
-                _refuse_open(prefix, rows, tuple(range(place + 1)), ptr, field.format(k))
+                if not closed:
+                    _refuse_open(prefix, rows, tuple(range(place + 1)), ptr, field.format(k))
             code = prefix * nodes + rows[:, k]
             if bool((code[1:] <= code[:-1]).any()):
                 code, order = torch.sort(code)
@@ -69,7 +71,8 @@ class Complex:
                 # the face without the j-th node is (the prefix without it) and the last node
                 shorter = faces[k - 1][prefix, place] * nodes + rows[:, k] if k > 1 else rows[:, 1]
                 face = _find(codes[k - 1], shorter)
-                _refuse_open(face, rows, tuple(p for p in range(k + 1) if p != place), ptr, field.format(k))
+                if not closed:
+                    _refuse_open(face, rows, tuple(p for p in range(k + 1) if p != place), ptr, field.format(k))
                 columns.append(face)
             levels.append(rows)
             faces.append(torch.stack([*columns, prefix], dim=1))

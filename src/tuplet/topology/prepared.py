@@ -52,8 +52,8 @@ def complex_of(graph: GraphBatch, dim: int, limit: int = LIMIT) -> Complex:
             f"Prepare it with CliqueComplex({dim}); an explicit complex without larger simplices says so with "
             f"complex.attach(data, dim={dim}).",
         )
-    given = Complex.assemble(graph.simplices[:dim], graph.ptr)
-    if dim and graph.num_edges:
+    given = Complex.assemble(graph.simplices[:dim], graph.ptr, closed=graph.checked)
+    if dim and graph.num_edges and not graph.checked:
         low, high = torch.minimum(graph.row, graph.col), torch.maximum(graph.row, graph.col)
         ends = torch.stack([low, high], dim=1)
         missing = given.find(ends) < 0

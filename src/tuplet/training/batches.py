@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from tuplet.datasets.packed import PackedGraphs, WithFields, batch_of
+from tuplet.datasets.packed import Checked, PackedGraphs, WithFields, batch_of
 from tuplet.errors import InputError
 from tuplet.graphs.door import is_read
 from tuplet.models import Transformer
 from tuplet.models.baselines.config import ON_PAIRS
 from tuplet.training.options import TrainOptions
 
+PORTION = 2000
+"""Graphs that are checked at once."""
 HELD_TOKENS = 1_000_000
 """Batches of at most so many tokens in all stay prepared from one evaluation to the next."""
 
@@ -93,6 +95,15 @@ def packed_for(model: nn.Module, graphs: Sequence[Data]) -> Sequence[Data]:
         return PackedGraphs.from_graphs(graphs, names.pop()) if len(names) == 1 else graphs
     except InputError:
         return graphs
+
+
+def checked_for(model: nn.Module, graphs: Sequence[Data]) -> Sequence[Data]:
+    """The same graphs, every one of them checked now and not again in every batch, where a model of ours is given packed ones."""
+    if not isinstance(model, Transformer) or not isinstance(batch_of(graphs, [0]), Data):
+        return graphs
+    for first in range(0, len(graphs), PORTION):
+        model.check(batch_of(graphs, range(first, min(first + PORTION, len(graphs)))))
+    return Checked(graphs)
 
 
 def prepare(model: nn.Module, graphs: Sequence[Data], members: Sequence[int]) -> Any:

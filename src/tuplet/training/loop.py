@@ -15,7 +15,7 @@ from torch import nn
 from tuplet.attention.weights import wide
 from tuplet.errors import OptionError
 from tuplet.training import adamw_cpu
-from tuplet.training.batches import Members, packed_for, prepare, share, shuffled, token_counts
+from tuplet.training.batches import Members, checked_for, packed_for, prepare, share, shuffled, token_counts
 from tuplet.training.evaluation import Evaluation, Score, warn_undefined
 from tuplet.training.keeper import Keeper
 from tuplet.training.norms import batch_norms, settle_norms, share_norms
@@ -163,6 +163,8 @@ class Loop:
             keep_freed()
         self.recorder = make_recorder(self.model, self.objective, self.options, self.fabric, self.state)
         self.validation.recorder = self.recorder
+        if self.recorder is None:
+            self.graphs = checked_for(self.model, self.graphs)
         self._learn()
 
     def _epoch(self) -> None:
