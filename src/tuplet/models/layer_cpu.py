@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from tuplet.attention import Keyed, Portion, RowAttention, Rule, codes, single_portion
 from tuplet.models.dense import together
 from tuplet.models.dense_cpu import LinearParts, library_for, places_of_parts
-from tuplet.models.post_norm_cpu import TENSORS, After, running_of
+from tuplet.models.post_norm_cpu import TENSORS, After, Running, running_of
 from tuplet.native import integers
 
 
@@ -72,63 +72,97 @@ class Mutual:
 
 def layer(attention: Mutual, portion: Portion, several: Sequence[After], follow: bool) -> tuple[Tensor, ...]:
     """``post_norm`` of ``several`` kinds of tokens, the virtual ones among them or not, with their messages."""
+    x, virtual, ends = attention.x, attention.virtual, list(accumulate(attention.kinds))
+    first, inner = several[0], several[0].maps[0].out_features
+    plan = _Plan(
+        sizes=(*x.shape, len(virtual), inner, attention.heads, len(portion.bags.column), int(first.gelu), len(several)),
+        ranges=(len(ends) + 2, [0, 0, 0, *ends[:-1]], [ends[-1]] * 2 + ends),
+        maps=len(attention.maps),
+        rule=codes(attention.rule),
+        eps=[(float(after.norms[0].eps), float(after.norms[1].eps)) for after in several],
+        portion=portion,
+    )
     weights = [*attention.weights, *(weight for after in several for weight in _weights(after))]
-    given = attention.table, attention.x, attention.virtual
-    found: tuple[Tensor, ...] = _Layer.apply(attention, portion, several, follow, *given, *weights)
+    running = [[running_of(norm, follow) for norm in after.norms] for after in several]
+    found: tuple[Tensor, ...] = _Layer.apply(plan, running, attention.table, x, virtual, *weights)
     return found
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a layer is told both ways.
+
+    Args:
+        sizes: tokens, width, virtual tokens, inner width, heads, pairs, whether the activation is GELU, kinds of tokens that leave.
+        ranges: how many parts the maps of tokens have, and for each where its rows begin and end.
+        maps: how many these are.
+        rule: of attention.
+        eps: of both norms of each kind that leaves.
+        portion: the pairs.
+    """
+
+    sizes: tuple[int, ...]
+    ranges: tuple[int, list[int], list[int]]
+    maps: int
+    rule: tuple[int, int, float]
+    eps: list[tuple[float, float]]
+    portion: Portion
+
+    def projections(self, weights: Sequence[Tensor]) -> list[list[int]]:
+        """Where the parts of weights and of biases are, of tokens and then of virtual ones."""
+        own, last = self.maps, 2 * self.maps
+        cut = weights[:own], weights[own:last], weights[last : last + 1], weights[last + 1 : last + 2]
+        return [places_of_parts(layers, self.sizes[1]) for layers in cut]
+
+    def after(self, weights: Sequence[Tensor], running: Sequence[Sequence[Running]]) -> list[Any]:
+        """For each of two kinds, where weights and running statistics are, eps, and how fast statistics follow if they do."""
+        found: list[Any] = []
+        for kind, eps in enumerate(self.eps):
+            first = 2 * self.maps + 2 + kind * (TENSORS - 1)
+            own = running[kind] if running else [(0.0, None, None, None)] * 2
+            places = [weight.data_ptr() for weight in weights[first : first + TENSORS - 1]]
+            places += [0 if one is None else one.data_ptr() for _, *some in own for one in some]
+            found += [integers(places), *eps, *(pace for pace, *_ in own if running)]
+        return found + [None, *[0.0] * (4 if running else 2)] * (2 - len(self.eps))
+
+    def none(self) -> list[None]:
+        """For virtual tokens, where they do not leave."""
+        return [None] * (2 - len(self.eps))
 
 
 class _Layer(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, attention: Mutual, portion: Portion, several: Sequence[After], follow: bool, *tensors: Tensor
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, plan: _Plan, running: list[list[Running]], *tensors: Tensor) -> tuple[Tensor, ...]:
         table, x, virtual, *weights = tensors = tuple(tensor.contiguous() for tensor in tensors)
-        bags, heads, missing = portion.bags, attention.heads, 2 - len(several)
-        inner, width, pairs, tokens = (
-            several[0].maps[0].out_features,
-            x.shape[1],
-            len(bags.column),
-            len(x) + len(virtual),
-        )
-        sizes = len(x), len(virtual), width, inner, heads, pairs, int(several[0].gelu), len(several)
-        left = [torch.empty_like(one) for one in (x, virtual)[: len(several)]]
-        room = x.new_empty(tokens * (6 * width + inner + heads) + pairs * heads + 8 * width)
-        parts, (own, own_biases, others, other_biases) = _projections(attention, weights)
-        seen = bags.offsets, bags.column, bags.kind, table, *codes(attention.rule)
-        after = [part for one in _after(several, weights, follow) for part in one] + [
-            None,
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-        ] * missing
-        given = x, virtual, *parts, own, own_biases, others, other_biases, *seen, *after
-        library_for(x).run("layer", *sizes, *given, room, *left, *[None] * missing)
+        tokens, width, others, inner, heads, pairs, *_ = plan.sizes
+        room = x.new_empty((tokens + others) * (6 * width + inner + heads) + pairs * heads + 8 * width)
+        left = [torch.empty_like(one) for one in (x, virtual)[: len(plan.eps)]]
+        bags = plan.portion.bags
+        seen = bags.offsets, bags.column, bags.kind, table, *plan.rule
+        given = x, virtual, *plan.ranges, *plan.projections(weights), *seen, *plan.after(weights, running)
+        library_for(x).run("layer", *plan.sizes, *given, room, *left, *plan.none())
         ctx.save_for_backward(room, *tensors)
-        ctx.settings = attention, portion, several, sizes
+        ctx.plan = plan
         return tuple(left)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
+        plan: _Plan = ctx.plan
         room, table, x, virtual, *weights = ctx.saved_tensors
-        attention, portion, several, sizes = ctx.settings
-        bags, back, missing = portion.bags, portion.back, 2 - len(several)
-        tokens, others, width, _, heads, pairs, *_ = sizes
+        tokens, width, others, _, heads, pairs, *_ = plan.sizes
         spare = x.new_empty(4 * (tokens + others) * width + 2 * pairs * heads)
-        numels = [weight.numel() for weight in weights]
-        grad_x, grad_virtual, sums = torch.empty_like(x), torch.empty_like(virtual), x.new_empty(sum(numels))
-        grad_table = torch.zeros_like(table)
-        parts, (own, _, other, _) = _projections(attention, weights)
-        seen = bags.offsets, bags.column, bags.kind, back.offsets, back.column, back.pair
-        after = [part for one in _after(several, weights, False) for part in one[:3]] + [None, 0.0, 0.0] * missing
-        given = x, virtual, *parts, own, other, *seen, table, *codes(attention.rule), *after
-        above = *(grad.contiguous() for grad in grads), *[None] * missing
-        found = spare, grad_x, grad_virtual, grad_table, sums
-        library_for(x).run("layer_backward", *sizes, *given, room, *above, *found)
-        each = zip(sums.split_with_sizes(numels), weights, strict=True)
-        return None, None, None, None, grad_table, grad_x, grad_virtual, *(grad.view_as(one) for grad, one in each)
+        counts = [weight.numel() for weight in weights]
+        found = torch.empty_like(x), torch.empty_like(virtual), torch.zeros_like(table), x.new_empty(sum(counts))
+        bags, back = plan.portion.bags, plan.portion.back
+        own, _, other, _ = plan.projections(weights)
+        seen = bags.offsets, bags.column, bags.kind, back.offsets, back.column, back.pair, table, *plan.rule
+        given = x, virtual, *plan.ranges, own, other, *seen, *plan.after(weights, ())
+        above = *(grad.contiguous() for grad in grads), *plan.none()
+        library_for(x).run("layer_backward", *plan.sizes, *given, room, *above, spare, *found)
+        grad_x, grad_virtual, grad_table, sums = found
+        each = zip(sums.split_with_sizes(counts), weights, strict=True)
+        return None, None, grad_table, grad_x, grad_virtual, *(grad.view_as(one) for grad, one in each)
 
 
 def _weights(after: After) -> tuple[Tensor, ...]:
@@ -136,32 +170,3 @@ def _weights(after: After) -> tuple[Tensor, ...]:
     (first, last), (one, two) = after.norms, after.maps
     norms = first.weight, first.bias, last.weight, last.bias
     return one.weight, one.bias, two.weight, after.output.weight, *norms, after.output.bias, two.bias
-
-
-def _after(
-    several: Sequence[After], weights: Sequence[Tensor], follow: bool
-) -> list[tuple[Any, float, float, float, float]]:
-    """Of each kind of tokens, whose weights come last, where they and running statistics are, and numbers of the norms."""
-    found, each = [], TENSORS - 1
-    for number, after in enumerate(several):
-        first = len(weights) - each * (len(several) - number)
-        (pace, *running), (other_pace, *other) = (running_of(norm, follow) for norm in after.norms)
-        places = [weight.data_ptr() for weight in weights[first : first + each]]
-        places += [0 if one is None else one.data_ptr() for one in (*running, *other)]
-        eps, other_eps = (float(norm.eps) for norm in after.norms)
-        found.append((integers(places), eps, other_eps, pace, other_pace))
-    return found
-
-
-def _projections(attention: Mutual, weights: Sequence[Tensor]) -> tuple[tuple[Any, ...], list[list[int]]]:
-    """Which rows of tokens each part of the maps is for; and where the parts of weights and biases are, of tokens and of virtual ones."""
-    width, count = attention.x.shape[1], len(attention.maps)
-    ends = list(accumulate(attention.kinds))
-    ranges = [0, 0, 0, *ends[:-1]], [ends[-1]] * 2 + ends
-    cut = (
-        weights[:count],
-        weights[count : 2 * count],
-        weights[2 * count : 2 * count + 1],
-        weights[2 * count + 1 : 2 * count + 2],
-    )
-    return (len(ends) + 2, *ranges), [places_of_parts(layers, width) for layers in cut]

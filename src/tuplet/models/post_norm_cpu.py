@@ -115,7 +115,11 @@ def apart(messages: Sequence[Tensor], counts: list[int]) -> Sequence[Tensor]:
     return messages
 
 
-def running_of(norm: nn.BatchNorm1d, follow: bool) -> tuple[float, Tensor | None, Tensor | None, Tensor | None]:
+Running = tuple[float, Tensor | None, Tensor | None, Tensor | None]
+"""See ``running_of``."""
+
+
+def running_of(norm: nn.BatchNorm1d, follow: bool) -> Running:
     """By how much running statistics are to follow this batch's, less than 0 for the mean of all batches; how many these were; and the
     statistics. None if there are none or they do not follow."""
     if not follow or norm.running_mean is None or norm.running_var is None or norm.num_batches_tracked is None:

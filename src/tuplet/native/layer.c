@@ -41,7 +41,7 @@ static kept lay_out(int64_t tokens, int64_t others, int64_t width, int64_t inner
 /* z and, where there are two kinds that leave, other_z. Tokens have `parts` projections, for rows of their own: to queries, to keys, and the
  * rest to values; virtual ones have three. `room` is what lay_out divides. */
 int layer(
-    int64_t threads, int64_t tokens, int64_t others, int64_t width, int64_t inner, int64_t heads, int64_t pairs, int64_t gelu,
+    int64_t threads, int64_t tokens, int64_t width, int64_t others, int64_t inner, int64_t heads, int64_t pairs, int64_t gelu,
     int64_t leaving, const real *x, const real *other_x, int64_t parts, const int64_t *starts, const int64_t *ends,
     const real **weights, const real **biases, const real **other_weights, const real **other_biases, const int32_t *offsets,
     const int32_t *column, const int32_t *kind, const real *table, int64_t kernel, int64_t relation, double scale,
@@ -80,7 +80,7 @@ int layer(
  * of virtual ones, and for each kind that leaves of what is in `after`, to b2. `back_..` are the pairs by key. `spare` has room for four
  * vectors of every token and two numbers of every pair and head. */
 int layer_backward(
-    int64_t threads, int64_t tokens, int64_t others, int64_t width, int64_t inner, int64_t heads, int64_t pairs, int64_t gelu,
+    int64_t threads, int64_t tokens, int64_t width, int64_t others, int64_t inner, int64_t heads, int64_t pairs, int64_t gelu,
     int64_t leaving, const real *x, const real *other_x, int64_t parts, const int64_t *starts, const int64_t *ends,
     const real **weights, const real **other_weights, const int32_t *offsets, const int32_t *column, const int32_t *kind,
     const int32_t *back_offsets, const int32_t *back_column, const int32_t *back_pair, const real *table, int64_t kernel,
