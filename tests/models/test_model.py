@@ -64,9 +64,10 @@ def test_low_precision_has_no_nan(name, dtype):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize("name", ["A2^LN+VT", "A2-Performer", "A3^Ngbh+", "AS0:1^SN+VS", "AS0:2+bias"])
-def test_autocast(name):
-    model = build(name, node_types=None, edge_types=None).float()
+@pytest.mark.parametrize("name", ["A2^LN+VT", "A2-Performer", "A3^Ngbh+", "AS0:1^SN+VS", "AS0:2+bias", "A1,2^Ngbh"])
+@pytest.mark.parametrize("first_norm", [False, True])
+def test_autocast(name, first_norm):
+    model = build(name, node_types=None, edge_types=None, first_norm=first_norm).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = model(list(ODD))
     output.float().sum().backward()

@@ -223,9 +223,9 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Queries, keys (cross-attention only) and virtual tokens after ``depth`` layers."""
         virtual = None if self.virtual is None else self.virtual.repeat(prepared.layouts.graphs, 1)
-        tokens: Tensor | Normed = self.first_norm(x)
+        tokens: Tensor | Normed = self.first_norm(x).to(x.dtype)  # autocast makes it wider
         if y is not None and self.first_key_norm is not None:
-            y = self.first_key_norm(y)
+            y = self.first_key_norm(y).to(y.dtype)
         others: Tensor | Normed | None = virtual
         for number, layer in enumerate(list(self.layers)[:depth]):
             tokens, others = self._run(layer, tokens, y, others, prepared.layouts)
