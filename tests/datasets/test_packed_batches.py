@@ -101,8 +101,9 @@ def test_lists_are_packed_for_models_of_ours_where_graphs_are_alike():
 def test_what_a_model_has_checked_is_read_alike():
     packed = PackedGraphs.from_graphs([CliqueComplex(2)(data) for data in GRAPHS])
     model = build("AS0:1^SN", dim=8, heads=2, depth=1, node_dim=3, edge_types=4).eval()
-    checked = checked_for(model, packed)
+    checked = checked_for(model, packed, [3, 2, 0])
     assert isinstance(checked, Checked)
+    assert checked_for(model, checked, [0]) is checked
     assert len(checked) == len(packed)
     assert torch.equal(checked[2].edge_index, packed[2].edge_index)
     one, other = model.read(batch_of(checked, [3, 2, 0])), model.read(batch_of(packed, [3, 2, 0]))
@@ -115,9 +116,9 @@ def test_what_a_model_has_checked_is_read_alike():
 
 
 def test_lists_and_other_models_are_not_checked():
-    assert checked_for(build("A1"), GRAPHS) is GRAPHS
+    assert checked_for(build("A1"), GRAPHS, [0]) is GRAPHS
     packed = PackedGraphs.from_graphs(GRAPHS)
-    assert checked_for(torch.nn.Linear(1, 1), packed) is packed
+    assert checked_for(torch.nn.Linear(1, 1), packed, [0]) is packed
 
 
 @pytest.mark.parametrize(
@@ -131,8 +132,10 @@ def test_lists_and_other_models_are_not_checked():
         ("simplex_index_1", torch.empty(2, 0, dtype=torch.long)),
     ],
 )
-def test_every_graph_is_checked_before_the_first_batch(field, values):
-    """Nodes that are not there, a direction without the other, features beyond those declared, sets that are no complex."""
+@pytest.mark.parametrize("name, encodings", [("AS0:1^SN", []), ("A2^LN", ["EdgeRWSE:4:4"])])
+def test_every_graph_is_checked_before_the_first_batch(field, values, name, encodings):
+    """Nodes that are not there, a direction without the other, features beyond those declared, sets that are no complex; where there is
+    nothing to learn from it, a graph may be what it is."""
 
     def data(**changed):
         index = torch.tensor([[0, 1], [1, 0]])
@@ -140,6 +143,16 @@ def test_every_graph_is_checked_before_the_first_batch(field, values):
         return Data(**{**fields, "simplex_index_2": torch.empty(3, 0, dtype=torch.long), **changed})
 
     graphs = PackedGraphs.from_graphs([data(), data(), data(**{field: values})])
-    model = build("AS0:1^SN", dim=8, heads=4, depth=1, node_types=3)
+    model = build(name, dim=8, heads=4, depth=1, node_types=3, encodings=encodings)
+    assert isinstance(checked_for(model, graphs, [0, 1]), Checked)
     with pytest.raises(InputError, match=r"edge_index|x:|simplex_index"):
-        checked_for(model, graphs)
+        checked_for(model, graphs, [0, 1, 2])
+
+
+def test_what_one_model_has_checked_another_checks_itself():
+    graphs = PackedGraphs.from_graphs([Data(x=torch.tensor([[2]]), edge_index=torch.empty(2, 0, dtype=torch.long))])
+    model, other = (build("A1", dim=8, heads=2, node_types=types) for types in (3, 1))
+    graph = model.read(batch_of(checked_for(model, graphs, [0]), [0]))
+    assert graph.checked
+    with pytest.raises(InputError, match="x:"):
+        other(graph)

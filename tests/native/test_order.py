@@ -22,6 +22,13 @@ def test_as_a_stable_sort(kind, many, count):
 
 
 @pytest.mark.parametrize("odd", [-1, 3, 2**40])
+def test_columns_of_something():
+    numbers = torch.tensor([[2, 7], [0, 7], [2, 7], [1, 7]], dtype=torch.int32)[:, 0]
+    begin, place = in_order(numbers, 3)
+    assert begin.tolist() == [0, 1, 2, 4]
+    assert place.tolist() == [1, 3, 0, 2]
+
+
 def test_numbers_beyond_are_sorted_by_torch(odd):
     """A compiled function would count them outside of its memory."""
     numbers = torch.tensor([2, odd, 0, 2])

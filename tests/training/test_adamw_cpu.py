@@ -122,3 +122,16 @@ def test_memory_that_was_loaded_counts():
     for some, optimiser in ((weights, first), (others, second)):
         assert _learn(some, optimiser, 1.0, 3, adamw_cpu.update) == 3
     assert all(map(torch.equal, weights, others))
+
+
+def test_weights_that_become_shorter_where_they_are():
+    """A part of the same memory, as pruning leaves it: what lies behind is nobody's."""
+    weight = nn.Parameter(torch.randn(4, 3))
+    optimiser = _optimiser([weight])
+    assert _learn([weight], optimiser, None, 3, adamw_cpu.update) == 2
+    whole = weight.data
+    behind, memory = whole[2:].clone(), optimiser.state[weight]
+    weight.data, weight.grad = whole[:2], None
+    memory["exp_avg"], memory["exp_avg_sq"] = memory["exp_avg"][:2], memory["exp_avg_sq"][:2]
+    assert _learn([weight], optimiser, None, 2, adamw_cpu.update) == 2
+    assert torch.equal(whole[2:], behind)

@@ -224,7 +224,7 @@ class WithFields(Sequence[Data]):
 
 
 class Checked(Sequence[Data]):
-    """Graphs that a model has checked, every one of them: batches of them are not checked again."""
+    """Graphs that a model has checked, those that are asked for: batches of them are not checked again."""
 
     def __init__(self, graphs: Sequence[Data]) -> None:
         self.graphs = graphs

@@ -193,13 +193,24 @@ class Block(nn.Module):
         if self.virtual is not None and virtual is not None and attention.upward(layouts) is not None:
             assert attention.virtual_output is not None
             leaving.append((self.virtual, virtual, attention.virtual_output, layouts.live_virtual))
-        if y is None and isinstance(x, Tensor) and isinstance(virtual, Tensor) and _are_compiled(leaving):
-            once = attention.mutual(x, virtual, layouts) if attention.is_mutual(x, virtual, layouts) else None
-            portion = None if once is None else once.portion()
-            if once is not None and portion is not None:
+        if (
+            y is None
+            and isinstance(x, Tensor)
+            and isinstance(virtual, Tensor)
+            and self._is_one(x, virtual, layouts, leaving)
+        ):
+            once = attention.mutual(x, virtual, layouts)
+            portion = once.portion()
+            if portion is not None:
                 several = [stream.after_on_cpu(values(own), output) for stream, own, output, _ in leaving]
                 return _two(layer_cpu.layer(once, portion, several, follow=not _Pass.again))
         return _two(leave(leaving, attention.messages(*self.enter(x, y, virtual, layouts), layouts)))
+
+    def _is_one(self, x: Tensor, virtual: Tensor, layouts: Layouts, leaving: list[Leaving]) -> bool:
+        """Whether there is one function on a CPU for all of it, unless there are too many pairs."""
+        attention = self.attention
+        plain = attention.rule.relation != "reweight" and _are_compiled(leaving)
+        return plain and attention.is_mutual(x, virtual, layouts)
 
 
 def _two(left: Sequence[Tensor | Normed]) -> tuple[Tensor | Normed, Tensor | Normed | None]:

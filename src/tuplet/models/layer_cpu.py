@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from tuplet.attention import Keyed, Portion, RowAttention, Rule, codes, single_portion
 from tuplet.models.dense import together
 from tuplet.models.dense_cpu import LinearParts, library_for, places_of_parts
-from tuplet.models.post_norm_cpu import TENSORS, After, Running, running_of
+from tuplet.models.post_norm_cpu import WEIGHTS, After, Running, running_of
 from tuplet.native import integers
 
 
@@ -56,10 +56,10 @@ class Mutual:
         return found
 
     def portion(self) -> Portion | None:
-        """All pairs, where they are listed at once for a compiled function; None otherwise."""
+        """All pairs, where they are listed at once for a compiled function; None otherwise. No relation multiplies weights."""
         shape = len(self.x) + len(self.virtual), self.heads, self.x.shape[1] // self.heads
         like = self.x.new_empty(1).expand(shape)
-        portion = None if self.rule.relation == "reweight" else single_portion(self.keyed, like)
+        portion = single_portion(self.keyed, like)
         fits = portion is not None and portion.bags.library(like, like, like, self.table, self.rule) is not None
         return portion if fits else None
 
@@ -82,7 +82,7 @@ def layer(attention: Mutual, portion: Portion, several: Sequence[After], follow:
         eps=[(float(after.norms[0].eps), float(after.norms[1].eps)) for after in several],
         portion=portion,
     )
-    weights = [*attention.weights, *(weight for after in several for weight in _weights(after))]
+    weights = [*attention.weights, *(weight for after in several for weight in after.weights)]
     running = [[running_of(norm, follow) for norm in after.norms] for after in several]
     found: tuple[Tensor, ...] = _Layer.apply(plan, running, attention.table, x, virtual, *weights)
     return found
@@ -118,9 +118,9 @@ class _Plan:
         """For each of two kinds, where weights and running statistics are, eps, and how fast statistics follow if they do."""
         found: list[Any] = []
         for kind, eps in enumerate(self.eps):
-            first = 2 * self.maps + 2 + kind * (TENSORS - 1)
+            first = 2 * self.maps + 2 + kind * WEIGHTS
             own = running[kind] if running else [(0.0, None, None, None)] * 2
-            places = [weight.data_ptr() for weight in weights[first : first + TENSORS - 1]]
+            places = [weight.data_ptr() for weight in weights[first : first + WEIGHTS]]
             places += [0 if one is None else one.data_ptr() for _, *some in own for one in some]
             found += [integers(places), *eps, *(pace for pace, *_ in own if running)]
         return found + [None, *[0.0] * (4 if running else 2)] * (2 - len(self.eps))
@@ -163,10 +163,3 @@ class _Layer(torch.autograd.Function):
         grad_x, grad_virtual, grad_table, sums = found
         each = zip(sums.split_with_sizes(counts), weights, strict=True)
         return None, None, grad_table, grad_x, grad_virtual, *(grad.view_as(one) for grad, one in each)
-
-
-def _weights(after: After) -> tuple[Tensor, ...]:
-    """In the order in which ``layer.c`` takes them, and leaves their gradients."""
-    (first, last), (one, two) = after.norms, after.maps
-    norms = first.weight, first.bias, last.weight, last.bias
-    return one.weight, one.bias, two.weight, after.output.weight, *norms, after.output.bias, two.bias

@@ -40,7 +40,7 @@ from tuplet.models.reading import read_for, with_statistics
 from tuplet.tokens import NodeEmbedding, PairTable, SimplexEmbedding, Tokens, TupleEmbedding
 from tuplet.tokens.features import FIRST_EDGE
 from tuplet.tokens.sampling import LIMIT
-from tuplet.topology import cliques
+from tuplet.topology import cliques, complex_of
 
 
 class Transformer(nn.Module):
@@ -124,11 +124,12 @@ class Transformer(nn.Module):
         return draw_sample(config, graph, limit)
 
     def check(self, batch: Any) -> None:
-        """Refuse a batch that is not what the model was built for, as ``prepare`` does; nothing is made of it."""
+        """Refuse a batch whose graphs, features or complexes are not what the model was built for; nothing is made of it."""
         config, parameter = self.config, next(self.parameters())
         graph = read_for(config, batch, parameter.device, parameter.dtype, stacklevel=4)
-        if config.choices.dims is not None and graph.simplices is not None:
-            make_tokens(config, graph)
+        read = config.choices.dims is not None or any(encoding.level == "simplex" for encoding in config.encodings)
+        if read and graph.simplices is not None:
+            complex_of(graph, len(graph.simplices))
 
     def prepare(self, batch: Any) -> Prepared:
         """Check a batch, predict its memory, and build its tokens and layouts."""

@@ -37,13 +37,14 @@ class After:
     gelu: bool
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def weights(self) -> tuple[Tensor, ...]:
+        """W1, b1, W2, Wo, weight and bias of both norms, and the biases of Wo and W2."""
         (first, last), (one, two) = self.norms, self.maps
-        weights = self.output.weight, first.weight, first.bias, one.weight, one.bias, two.weight, last.weight, last.bias
-        return self.x, *weights, self.output.bias, two.bias
+        norms = first.weight, first.bias, last.weight, last.bias
+        return one.weight, one.bias, two.weight, self.output.weight, *norms, self.output.bias, two.bias
 
 
-TENSORS = 11
+WEIGHTS = 10
 """Of one kind of tokens."""
 
 
@@ -52,28 +53,27 @@ def post_norm(several: Sequence[After], messages: Sequence[Tensor], follow: bool
 
     Messages are a tensor each, or one for all kinds in turn (see ``apart``).
     """
-    tensors = [tensor for after in several for tensor in after.tensors]
-    found: tuple[Tensor, ...] = PostNorm.apply(several, follow, len(messages), *messages, *tensors)
+    tensors = [tensor for after in several for tensor in (after.x, *after.weights)]
+    found: tuple[Tensor, ...] = _PostNorm.apply(several, follow, len(messages), *messages, *tensors)
     return found
 
 
-class PostNorm(torch.autograd.Function):
-    """``post_norm`` of several kinds of tokens, of which come the messages and then the tensors of each."""
-
+class _PostNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, several: Sequence[After], follow: bool, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         tensors = tuple(tensor.contiguous() for tensor in tensors)
-        own = [tensors[first : first + TENSORS] for first in range(count, len(tensors), TENSORS)]
+        own = [tensors[first : first + 1 + WEIGHTS] for first in range(count, len(tensors), 1 + WEIGHTS)]
         messages = apart(tensors[:count], [len(x) for x, *_ in own])
         saved, ctx.settings, left = [], [], []
         for after, (x, *weights, output_bias, last_bias), message in zip(several, own, messages, strict=True):
-            output, weight_s, bias_s, w1, _, w2, weight_t, _ = weights
+            w1, b1, w2, output, weight_s, bias_s, weight_t, bias_t = weights
             s, t, z = (torch.empty_like(x) for _ in range(3))
             hidden, found = x.new_empty(len(x), len(w1)), x.new_empty(4, x.shape[1])
             settings = len(w1), int(after.gelu), *(float(norm.eps) for norm in after.norms)
             ahead = zip((output_bias, last_bias), after.norms, strict=True)
             running = [part for bias, norm in ahead for part in (bias, *running_of(norm, follow))]
-            library_for(x).run("post_norm", *x.shape, *settings, x, message, *weights, s, hidden, t, z, found, *running)
+            given = x, message, output, weight_s, bias_s, w1, b1, w2, weight_t, bias_t
+            library_for(x).run("post_norm", *x.shape, *settings, *given, s, hidden, t, z, found, *running)
             # y is found again from s, which costs less than keeping it
             saved += [s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found]
             ctx.settings.append(settings)
@@ -103,7 +103,7 @@ class PostNorm(torch.autograd.Function):
             weight_s, bias_s, weight_t, bias_t = norms.unbind()
             feed = grad_w1.view_as(w1), grad_b1, grad_w2.view_as(w2)
             zeros = s.new_zeros(2, s.shape[1]).unbind()
-            found += [grad_x, grad_output.view_as(output), weight_s, bias_s, *feed, weight_t, bias_t, *zeros]
+            found += [grad_x, *feed, grad_output.view_as(output), weight_s, bias_s, weight_t, bias_t, *zeros]
         return None, None, None, *grad_messages, *found
 
 

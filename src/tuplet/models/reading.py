@@ -20,12 +20,13 @@ from tuplet.topology import complex_of
 def read_for(config: ModelConfig, batch: Any, device: torch.device, dtype: torch.dtype, stacklevel: int) -> GraphBatch:
     """Check a batch against a config, on the model's device; features that nobody reads are announced."""
     graph = read(batch, undirected=config.undirected, directed=config.directed, device=device)
+    checked = graph.checked and not isinstance(batch, GraphBatch)  # which another model may have read
     edges = graph.num_edges + int((graph.loop >= 0).sum())
     for features, values, rows in (
         (config.node_features, graph.x, graph.num_nodes),
         (config.edge_features, graph.edge_attr, edges),
     ):
-        if not graph.checked:
+        if not checked:
             features.check(values, rows, dtype)
         if features.columns == 0 and values is not None:
             option = "node" if features.field == "x" else "edge"

@@ -11,6 +11,7 @@ import os
 import platform
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,9 @@ from tuplet._cache import default_root
 
 FOLDER = Path(__file__).parent
 REALS = {torch.float32: "float", torch.float64: "double"}
-FLAGS = ["-O2", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-Wl,-Bsymbolic"]
+FLAGS = ["-O2", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
+if sys.platform == "linux":
+    FLAGS.append("-Wl,-Bsymbolic")  # functions call each other, and nobody else's of the same name
 ARCHITECTURES = {"AVX512": ["-march=x86-64-v4"], "AVX2": ["-march=x86-64-v3"]}
 OLDER = {"AVX512": ["-mavx512f", "-mfma"], "AVX2": ["-mavx2", "-mfma"]}
 """The same for compilers that do not know those names."""

@@ -19,7 +19,7 @@ def in_order(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
     library = library_of(numbers)
     if library is not None and max(len(numbers), count) < 1 << 31 and _below(numbers, count):
         begin, place = (numbers.new_empty(size, dtype=torch.int32) for size in (count + 1, len(numbers)))
-        library.run("count_out", len(numbers), count, numbers.int(), begin, place)
+        library.run("count_out", len(numbers), count, numbers.int().contiguous(), begin, place)
     else:
         found, place = torch.sort(numbers, stable=True)
         begin = torch.searchsorted(found, torch.arange(count + 1, dtype=found.dtype, device=found.device))

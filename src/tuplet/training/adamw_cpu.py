@@ -14,7 +14,7 @@ from tuplet.native import integers, load
 
 MEMORY = "exp_avg", "exp_avg_sq", "step"
 _KNOWN: WeakKeyDictionary[torch.optim.Optimizer, tuple[list[int], list[Any]]] = WeakKeyDictionary()
-"""Of each optimiser, where weights and memory were in its last step, and what is passed for them."""
+"""Of each optimiser, where weights and memory were in its last step, how long these are, and what is passed for that."""
 
 
 def update(optimiser: torch.optim.Optimizer, clip: float | None) -> bool:
@@ -37,17 +37,17 @@ def update(optimiser: torch.optim.Optimizer, clip: float | None) -> bool:
         return False
     dtype = weights[0].dtype
     means, squares, steps = ([one[name] for one in memory] for name in MEMORY)
-    places = [x.data_ptr() for some in (weights, means, squares, steps) for x in some]
+    found = [x.data_ptr() for some in (weights, means, squares, steps) for x in some]
+    found += [x.numel() for x in weights]
     known, passed = _KNOWN.get(optimiser, ([], []))
-    if places != known:  # what stands where it stood is what it was
+    if found != known:  # what stands where it stood, and is as long, is what it was
         if not _alike((*weights, *means, *squares), dtype):
             return False
-        count, sizes = len(weights), integers([weight.numel() for weight in weights])
-        passed = [sizes, *(integers(places[first : first + count]) for first in range(0, 4 * count, count))]
-        _KNOWN[optimiser] = places, passed
+        passed = [integers(found[first : first + len(weights)]) for first in range(0, len(found), len(weights))]
+        _KNOWN[optimiser] = found, passed
     if not _alike(grads, dtype):
         return False
-    sizes, own, *remembered = passed
+    own, *remembered, sizes = passed
     above = integers([grad.data_ptr() for grad in grads])
     numbers = float(clip or 0), float(group["lr"]), float(group["weight_decay"]), *group["betas"], group["eps"]
     library.run("adamw", len(weights), sizes, own, above, *remembered, *numbers)

@@ -16,7 +16,7 @@ from tuplet.models import Transformer
 from tuplet.models.baselines.config import ON_PAIRS
 from tuplet.training.options import TrainOptions
 
-PORTION = 2000
+PORTION = 128
 """Graphs that are checked at once."""
 HELD_TOKENS = 1_000_000
 """Batches of at most so many tokens in all stay prepared from one evaluation to the next."""
@@ -97,12 +97,12 @@ def packed_for(model: nn.Module, graphs: Sequence[Data]) -> Sequence[Data]:
         return graphs
 
 
-def checked_for(model: nn.Module, graphs: Sequence[Data]) -> Sequence[Data]:
-    """The same graphs, every one of them checked now and not again in every batch, where a model of ours is given packed ones."""
-    if not isinstance(model, Transformer) or not isinstance(batch_of(graphs, [0]), Data):
+def checked_for(model: nn.Module, graphs: Sequence[Data], members: Sequence[int]) -> Sequence[Data]:
+    """The same graphs, ``members`` checked now and not again in every batch, where a model of ours is given packed ones."""
+    if not isinstance(model, Transformer) or not isinstance(batch_of(graphs, [0]), Data) or isinstance(graphs, Checked):
         return graphs
-    for first in range(0, len(graphs), PORTION):
-        model.check(batch_of(graphs, range(first, min(first + PORTION, len(graphs)))))
+    for first in range(0, len(members), PORTION):
+        model.check(batch_of(graphs, members[first : first + PORTION]))
     return Checked(graphs)
 
 

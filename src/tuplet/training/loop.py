@@ -164,7 +164,7 @@ class Loop:
         self.recorder = make_recorder(self.model, self.objective, self.options, self.fabric, self.state)
         self.validation.recorder = self.recorder
         if self.recorder is None:
-            self.graphs = checked_for(self.model, self.graphs)
+            self.graphs = checked_for(self.model, self.graphs, self.train.members.tolist())
         self._learn()
 
     def _epoch(self) -> None:
