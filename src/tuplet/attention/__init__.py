@@ -13,11 +13,8 @@ from tuplet.attention.api import (
     mutually,
     resolve_backend,
 )
-from tuplet.attention.compiled import codes
 from tuplet.attention.kernels import FavorFeatures, FeatureMap, Kernel, feature_map
 from tuplet.attention.kronecker import kronecker_attend
-from tuplet.attention.listing import Keyed, Portion, single_portion
-from tuplet.attention.rows import RowAttention
 from tuplet.attention.weights import Rule
 
 __all__ = [
@@ -27,20 +24,15 @@ __all__ = [
     "FeatureMap",
     "Group",
     "Kernel",
-    "Keyed",
-    "Portion",
-    "RowAttention",
     "Rule",
     "are_mutual",
     "attend",
     "attend_apart",
     "attend_joined",
     "check_backend",
-    "codes",
     "feature_map",
     "join",
     "kronecker_attend",
     "mutually",
     "resolve_backend",
-    "single_portion",
 ]

@@ -155,6 +155,11 @@ class GraphBatch:
         return torch.where(self._codes[found] == wanted, found, -1)
 
     @cached_property
+    def edge_ends(self) -> Tensor:
+        """(E, 2) the nodes of each edge, the lower one first."""
+        return torch.stack([torch.minimum(self.row, self.col), torch.maximum(self.row, self.col)], dim=1)
+
+    @cached_property
     def edge_pairs(self) -> Tensor:
         """(E,) number of each edge among all ordered pairs of the batch."""
         return self.pair_number(self.row, self.col)

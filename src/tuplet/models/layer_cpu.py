@@ -15,7 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from tuplet.attention import Keyed, Portion, RowAttention, Rule, codes, single_portion
+from tuplet.attention import Rule
+from tuplet.attention.compiled import codes
+from tuplet.attention.listing import Keyed, Portion, single_portion
+from tuplet.attention.rows import RowAttention
 from tuplet.models.dense import together
 from tuplet.models.dense_cpu import LinearParts, library_for, places_of_parts
 from tuplet.models.post_norm_cpu import WEIGHTS, After, Running, running_of

@@ -61,4 +61,4 @@ def edge_simplices(encodings: Sequence[Encoding], graph: GraphBatch) -> Tensor |
         return graph.edge_simplex
     if all(encoding.level != "simplex" for encoding in encodings):
         return None
-    return complex_of(graph, 1).find(torch.stack([graph.row, graph.col], dim=1).sort(dim=1).values)
+    return complex_of(graph, 1).find(graph.edge_ends)

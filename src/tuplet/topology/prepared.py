@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
@@ -54,9 +53,7 @@ def complex_of(graph: GraphBatch, dim: int, limit: int = LIMIT) -> Complex:
         )
     given = Complex.assemble(graph.simplices[:dim], graph.ptr, closed=graph.checked)
     if dim and graph.num_edges and not graph.checked:
-        low, high = torch.minimum(graph.row, graph.col), torch.maximum(graph.row, graph.col)
-        ends = torch.stack([low, high], dim=1)
-        missing = given.find(ends) < 0
+        missing = given.find(graph.edge_ends) < 0
         if bool(missing.any()):
             edge = int(missing.nonzero()[0])
             u, v = int(graph.row[edge]), int(graph.col[edge])

@@ -60,7 +60,7 @@ def levels_of(model: Transformer, graph: GraphBatch) -> dict[str, Segments]:
         counts[simplices(k)] = known.starts[k].diff()
         columns[simplices(k)] = {"nodes": place[known.simplices[k]], "faces": faces}
     if known.dim:
-        columns["edges"]["simplex"] = known.find(ends.sort(dim=1).values) - known.starts[1][owner[graph.row]]
+        columns["edges"]["simplex"] = known.find(graph.edge_ends) - known.starts[1][owner[graph.row]]
     if isinstance(tokens, Simplices):
         for level, more in _lists(tokens, known).items():
             columns[level] |= more
