@@ -188,8 +188,9 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device,
     virtual = choices.virtual
     own = device.type == "cpu" and not config.dropout  # a function of its own keeps the input of the activation alone
     hidden = 4 if config.activation == "gelu" and not own else 2  # GELU keeps its input and its output, ReLU one tensor
-    again = own and config.norm == "batch" and config.norm_position == "post"  # what the first norm made is found again
-    stream = hidden + (2 if config.norm == "none" else 3 if again else 4)
+    stream = hidden + (2 if config.norm == "none" else 4)
+    if own and config.norm == "batch" and config.norm_position == "post":
+        stream = 3  # what the first norm made, and the input of the activation, are found again
     exact = torch.get_float32_matmul_precision() == "highest"  # then libraries multiply (``has_products``)
     plain = not config.dropout and config.norm_position == "post" and config.norm == "batch"
     if fused and plain and config.dim <= WIDEST and not exact:

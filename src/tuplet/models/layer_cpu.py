@@ -137,8 +137,8 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, running: list[list[Running]], *tensors: Tensor) -> tuple[Tensor, ...]:
         table, x, virtual, *weights = tensors = tuple(tensor.contiguous() for tensor in tensors)
-        tokens, width, others, inner, heads, pairs, *_ = plan.sizes
-        room = x.new_empty((tokens + others) * (6 * width + inner + heads) + pairs * heads + 8 * width)
+        tokens, width, others, _, heads, pairs, *_ = plan.sizes
+        room = x.new_empty((tokens + others) * (6 * width + heads) + pairs * heads + 8 * width)
         left = [torch.empty_like(one) for one in (x, virtual)[: len(plan.eps)]]
         bags = plan.portion.bags
         seen = bags.offsets, bags.column, bags.kind, table, *plan.rule

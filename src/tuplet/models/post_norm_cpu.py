@@ -68,14 +68,13 @@ class _PostNorm(torch.autograd.Function):
         for after, (x, *weights, output_bias, last_bias), message in zip(several, own, messages, strict=True):
             w1, b1, w2, output, weight_s, bias_s, weight_t, bias_t = weights
             s, t, z = (torch.empty_like(x) for _ in range(3))
-            hidden, found = x.new_empty(len(x), len(w1)), x.new_empty(4, x.shape[1])
+            found = x.new_empty(4, x.shape[1])
             settings = len(w1), int(after.gelu), *(float(norm.eps) for norm in after.norms)
             ahead = zip((output_bias, last_bias), after.norms, strict=True)
             running = [part for bias, norm in ahead for part in (bias, *running_of(norm, follow))]
             given = x, message, output, weight_s, bias_s, w1, b1, w2, weight_t, bias_t
-            library_for(x).run("post_norm", *x.shape, *settings, *given, s, hidden, t, z, found, *running)
-            # y is found again from s, which costs less than keeping it
-            saved += [s, hidden, t, output, weight_s, bias_s, w1, w2, weight_t, found]
+            library_for(x).run("post_norm", *x.shape, *settings, *given, s, t, z, found, *running)
+            saved += [s, t, output, weight_s, bias_s, w1, b1, w2, weight_t, found]
             ctx.settings.append(settings)
             left.append(z)
         ctx.count = count
@@ -94,7 +93,7 @@ class _PostNorm(torch.autograd.Function):
         if ctx.count == 1:
             grad_messages[0][sum(counts) :].zero_()
         for grad, kept, settings, (message, grad_message) in zip(grads, own, ctx.settings, parts, strict=True):
-            s, _, _, output, _, _, w1, w2, _, _ = kept
+            s, _, output, _, _, w1, _, w2, _, _ = kept
             sizes = w1.numel(), len(w1), w2.numel(), output.numel()
             grad_x, sums, norms = torch.empty_like(s), s.new_empty(sum(sizes)), s.new_empty(4, s.shape[1])
             left = grad_x, grad_message, sums, norms

@@ -33,13 +33,13 @@ int linear_parts_backward(
 int post_norm(
     int64_t threads, int64_t rows, int64_t width, int64_t inner, int64_t gelu, double eps_s, double eps_t, const real *x,
     const real *message, const real *output, const real *weight_s, const real *bias_s, const real *w1, const real *b1,
-    const real *w2, const real *weight_t, const real *bias_t, real *s, real *hidden, real *t, real *z, real *found,
+    const real *w2, const real *weight_t, const real *bias_t, real *s, real *t, real *z, real *found,
     const real *output_bias, double momentum_s, int64_t *tracked_s, real *mean_s, real *variance_s, const real *b2,
     double momentum_t, int64_t *tracked_t, real *mean_t, real *variance_t
 );
 int post_norm_backward(
     int64_t threads, int64_t rows, int64_t width, int64_t inner, int64_t gelu, double eps_s, double eps_t, const real *grad,
-    const real *message, const real *s, const real *hidden, const real *t, const real *output, const real *weight_s,
-    const real *bias_s, const real *w1, const real *w2, const real *weight_t, const real *found, real *grad_x,
-    real *grad_message, real *sums, real *norms
+    const real *message, const real *s, const real *t, const real *output, const real *weight_s, const real *bias_s,
+    const real *w1, const real *b1, const real *w2, const real *weight_t, const real *found, real *grad_x, real *grad_message,
+    real *sums, real *norms
 );

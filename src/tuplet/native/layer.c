@@ -16,11 +16,11 @@ typedef struct {
 typedef struct {
     real *q, *k, *v, *message, *lse, *weight;
     struct {
-        real *s, *t, *hidden, *found;
+        real *s, *t, *found;
     } own[2];
 } kept;
 
-static kept lay_out(int64_t tokens, int64_t others, int64_t width, int64_t inner, int64_t heads, int64_t pairs, real *room) {
+static kept lay_out(int64_t tokens, int64_t others, int64_t width, int64_t heads, int64_t pairs, real *room) {
     kept it;
     real **vectors[] = {&it.q, &it.k, &it.v, &it.message};
     const int64_t all = tokens + others, counts[2] = {tokens, others};
@@ -31,8 +31,7 @@ static kept lay_out(int64_t tokens, int64_t others, int64_t width, int64_t inner
     for (int i = 0; i < 2; i++) {
         it.own[i].s = room;
         it.own[i].t = it.own[i].s + counts[i] * width;
-        it.own[i].hidden = it.own[i].t + counts[i] * width;
-        it.own[i].found = it.own[i].hidden + counts[i] * inner;
+        it.own[i].found = it.own[i].t + counts[i] * width;
         room = it.own[i].found + 4 * width;
     }
     return it;
@@ -48,7 +47,7 @@ int layer(
     const after *next, double eps_s, double eps_t, double momentum_s, double momentum_t, const after *other_next,
     double other_eps_s, double other_eps_t, double other_momentum_s, double other_momentum_t, real *room, real *z, real *other_z
 ) {
-    const kept it = lay_out(tokens, others, width, inner, heads, pairs, room);
+    const kept it = lay_out(tokens, others, width, heads, pairs, room);
     const int64_t none[3] = {0, 0, 0}, whole[3] = {others, others, others};
     real *into[parts], *other_into[3] = {it.q + tokens * width, it.k + tokens * width, it.v + tokens * width};
     for (int64_t i = 0; i < parts; i++) into[i] = i == 0 ? it.q : i == 1 ? it.k : it.v;
@@ -62,7 +61,7 @@ int layer(
 #define LEAVE(i, rows, from, eps_s, eps_t, momentum_s, momentum_t, a, x, z) \
     if (post_norm( \
             threads, rows, width, inner, gelu, eps_s, eps_t, x, it.message + (from)*width, a->output, a->weight_s, a->bias_s, a->w1, \
-            a->b1, a->w2, a->weight_t, a->bias_t, it.own[i].s, it.own[i].hidden, it.own[i].t, z, it.own[i].found, \
+            a->b1, a->w2, a->weight_t, a->bias_t, it.own[i].s, it.own[i].t, z, it.own[i].found, \
             a->output_bias, momentum_s, a->tracked_s, a->mean_s, a->variance_s, a->b2, momentum_t, a->tracked_t, a->mean_t, \
             a->variance_t \
         )) \
@@ -88,7 +87,7 @@ int layer_backward(
     double other_eps_t, real *room, const real *grad, const real *other_grad, real *spare, real *grad_x, real *other_grad_x,
     real *grad_table, real *sums
 ) {
-    const kept it = lay_out(tokens, others, width, inner, heads, pairs, room);
+    const kept it = lay_out(tokens, others, width, heads, pairs, room);
     const int64_t all = tokens + others, size = width / heads, none[3] = {0, 0, 0}, whole[3] = {others, others, others};
     const int64_t fed = inner * (2 * width + 1) + width * width;
     real *other_sums = sums + parts * width * (width + 1), *after_sums = other_sums + 3 * width * (width + 1);
@@ -96,8 +95,8 @@ int layer_backward(
     for (int i = 0; i < 3; i++) grads[i] = spare + (i + 1) * all * width;
 #define RETURN(i, rows, from, eps_s, eps_t, a, grad, grad_x) \
     if (post_norm_backward( \
-            threads, rows, width, inner, gelu, eps_s, eps_t, grad, it.message + (from)*width, it.own[i].s, it.own[i].hidden, \
-            it.own[i].t, a->output, a->weight_s, a->bias_s, a->w1, a->w2, a->weight_t, it.own[i].found, grad_x, \
+            threads, rows, width, inner, gelu, eps_s, eps_t, grad, it.message + (from)*width, it.own[i].s, it.own[i].t, \
+            a->output, a->weight_s, a->bias_s, a->w1, a->b1, a->w2, a->weight_t, it.own[i].found, grad_x, \
             above + (from)*width, after_sums, after_sums + fed \
         )) \
         return 1; \

@@ -108,17 +108,16 @@ INLINE void follow(
     }
 }
 
-/* Leaves s, W1 y + b1, t and z, and in `found` the means and variances of s and of t, which the running ones follow. Biases of Wo and W2
+/* Leaves s, t and z, and in `found` the means and variances of s and of t, which the running ones follow. Biases of Wo and W2
  * are left out but for that: the norms take them away again. */
 int post_norm(
     int64_t threads, int64_t rows, int64_t width, int64_t inner, int64_t gelu, double eps_s, double eps_t,
     const real *restrict x, const real *restrict message, const real *output, const real *weight_s, const real *bias_s,
     const real *w1, const real *b1, const real *w2, const real *weight_t, const real *bias_t, real *restrict s,
-    real *restrict hidden, real *restrict t, real *restrict z, real *restrict found, const real *output_bias, double momentum_s,
-    int64_t *tracked_s, real *mean_s, real *variance_s, const real *b2, double momentum_t, int64_t *tracked_t, real *mean_t,
-    real *variance_t
+    real *restrict t, real *restrict z, real *restrict found, const real *output_bias, double momentum_s, int64_t *tracked_s,
+    real *mean_s, real *variance_s, const real *b2, double momentum_t, int64_t *tracked_t, real *mean_t, real *variance_t
 ) {
-    const int64_t weights = width * width + 2 * width * inner, own = PORTION * (width + inner);
+    const int64_t weights = width * width + 2 * width * inner, own = PORTION * (width + 2 * inner);
     real *turned = malloc((weights + threads * own + portions_of(rows) * 2 * width) * sizeof(real));
     if (!turned) return 1;
     real *turned_feed = turned + width * width, *rooms = turned + weights, *shares = rooms + threads * own;
@@ -126,7 +125,7 @@ int post_norm(
     turn_both(width, inner, width, w1, w2, turned_feed);
 #pragma omp parallel num_threads(team(threads, rows))
     {
-        real *y = rooms + omp_get_thread_num() * own;
+        real *y = rooms + omp_get_thread_num() * own, *hidden = y + PORTION * width, *after = hidden + PORTION * inner;
         FOR_PORTIONS {
             real *into = s + first * width, *share = shares + first / PORTION * 2 * width;
             memcpy(into, x + first * width, SOME * width * sizeof(real));
@@ -139,7 +138,7 @@ int post_norm(
             real *into = t + first * width, *share = shares + first / PORTION * 2 * width;
             normalise(SOME, width, s + first * width, found, weight_s, bias_s, eps_s, y);
             memcpy(into, y, SOME * width * sizeof(real));
-            feed_some(SOME, width, inner, width, gelu, y, turned_feed, b1, hidden + first * inner, y + PORTION * width, into);
+            feed_some(SOME, width, inner, width, gelu, y, turned_feed, b1, hidden, after, into);
             measure(SOME, width, into, share, share + width);
         }
 #pragma omp single
@@ -153,22 +152,27 @@ int post_norm(
     return 0;
 }
 
-/* Gradients of x and of the message; in `sums` those of W1, b1, W2 and Wo, in `norms` those of weight and bias of both norms. */
+/* Gradients of x and of the message; in `sums` those of W1, b1, W2 and Wo, in `norms` those of weight and bias of both norms. What is
+ * cheap to find again was not kept: y, and W1 y + b1. */
 int post_norm_backward(
     int64_t threads, int64_t rows, int64_t width, int64_t inner, int64_t gelu, double eps_s, double eps_t,
-    const real *restrict grad, const real *restrict message, const real *restrict s, const real *restrict hidden,
-    const real *restrict t, const real *output, const real *weight_s, const real *bias_s, const real *w1, const real *w2,
+    const real *restrict grad, const real *restrict message, const real *restrict s, const real *restrict t,
+    const real *output, const real *weight_s, const real *bias_s, const real *w1, const real *b1, const real *w2,
     const real *weight_t, const real *found, real *restrict grad_x, real *restrict grad_message, real *restrict sums,
     real *restrict norms
 ) {
-    const int64_t last = inner * (2 * width + 1), weights = last + width * width, own = PORTION * 2 * (width + inner);
-    real *shares = calloc(chunks_of(rows) * weights + threads * own + (portions_of(rows) * 2 + 3) * width, sizeof(real));
+    const int64_t last = inner * (2 * width + 1), weights = last + width * width, own = PORTION * (2 * width + 3 * inner);
+    const int64_t few = width * (portions_of(rows) * 2 + 3 + inner);
+    real *shares = calloc(chunks_of(rows) * weights + threads * own + few, sizeof(real));
     if (!shares) return 1;
-    real *rooms = shares + chunks_of(rows) * weights, *numbers = rooms + threads * own, *compared = numbers + 3 * width;
+    real *rooms = shares + chunks_of(rows) * weights, *numbers = rooms + threads * own, *turned = numbers + 3 * width;
+    real *compared = turned + inner * width;
     const real *mean_s = found, *mean_t = found + 2 * width;
+    turn(inner, width, w1, turned);
 #pragma omp parallel num_threads(team(threads, rows))
     {
-        real *y = rooms + omp_get_thread_num() * own, *above = y + PORTION * width, *room = above + PORTION * width;
+        real *y = rooms + omp_get_thread_num() * own, *above = y + PORTION * width, *hidden = above + PORTION * width;
+        real *room = hidden + PORTION * inner;
         FOR_PORTIONS {
             real *share = compared + first / PORTION * 2 * width;
             compare(SOME, width, grad + first * width, t + first * width, mean_t, share, share + width);
@@ -181,10 +185,11 @@ int post_norm_backward(
             real *share = compared + first / PORTION * 2 * width;
             normalise_backward(SOME, width, grad + at, t + at, mean_t, numbers, above);
             normalise(SOME, width, s + at, found, weight_s, bias_s, eps_s, y);
+            spread(SOME, inner, b1, hidden);
+            product(SOME, inner, width, y, 0, turned, hidden);
             memcpy(grad_x + at, above, SOME * width * sizeof(real));
             feed_some_backward(
-                SOME, width, inner, width, gelu, above, y, hidden + first * inner, w1, w2, room, grad_x + at,
-                shares + chunk * weights
+                SOME, width, inner, width, gelu, above, y, hidden, w1, w2, room, grad_x + at, shares + chunk * weights
             );
             compare(SOME, width, grad_x + at, s + at, mean_s, share, share + width);
         }

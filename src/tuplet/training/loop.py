@@ -127,6 +127,7 @@ class Loop:
         self.parameters = list(model.parameters())
         self.state = State(model, optimiser, loss=torch.zeros((), dtype=torch.float64, device=fabric.device))
         self.recorder: Recorder | None = None
+        self.kept = Kept()
         self.only: Any = None
         self.told = 0.0
         self.began: tuple[float, float] | None = None
@@ -141,11 +142,8 @@ class Loop:
                 self.begin()
                 if self.log is not None:
                     self.log(state.history)
-                kept = Kept()
                 while not state.done:
                     self._epoch()
-                    if self.fabric.device.type == "cpu":
-                        kept.look()
             finally:
                 if self.fabric.device.type == "cpu":
                     give_back()
@@ -245,6 +243,8 @@ class Loop:
             if options.clip is not None:
                 nn.utils.clip_grad_norm_(self.parameters, options.clip)
             state.optimiser.step()
+        if fabric.device.type == "cpu":
+            self.kept.look()
         return due
 
     def _fill_gradients(self) -> None:
