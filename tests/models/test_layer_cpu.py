@@ -48,9 +48,12 @@ def results(model, graphs, backward=1):
 
 @pytest.mark.parametrize("name", ["AS0:1^SN+VS", "AS0:0^SN+VS", "AS0:2^SN+VS", "AS1^VS", "A2^LN+VT", "A1^LN+VT"])
 @pytest.mark.parametrize("relation", ["none", "bias", "scale"])
-@pytest.mark.parametrize("options", [{}, {"activation": "relu", "virtual": 1, "heads": 2}, {"dim": 12, "heads": 4}])
-def test_as_operators_of_torch(name, relation, options, monkeypatch):
-    model = make(name, relation=relation, **options).double()
+@pytest.mark.parametrize("softmax", ["joint", "groups"])
+@pytest.mark.parametrize("options", [{}, {"activation": "relu", "virtual": 1, "heads": 5, "dim": 15}, {"dim": 12}])
+def test_as_operators_of_torch(name, relation, softmax, options, monkeypatch):
+    if (name, softmax) == ("AS1^VS", "groups") and relation != "none":
+        pytest.skip("without a pattern nothing has types")
+    model = make(name, relation=relation, softmax=softmax, **options).double()
     calls = counted(monkeypatch)
     found = results(model, GRAPHS)
     assert len(calls) == (2 if name == "AS1^VS" else 3), "in its last layer nobody sees the tokens themselves"
@@ -63,7 +66,7 @@ def test_as_operators_of_torch(name, relation, options, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [{"relation": "reweight"}, {"softmax": "groups"}, {"norm": "layer"}, {"norm_position": "pre"}, {"dropout": 0.1}],
+    [{"relation": "reweight"}, {"norm": "layer"}, {"norm_position": "pre"}, {"dropout": 0.1}],
 )
 def test_other_layers_are_functions_of_their_own(options, monkeypatch):
     calls = counted(monkeypatch)
@@ -72,35 +75,47 @@ def test_other_layers_are_functions_of_their_own(options, monkeypatch):
     assert all(torch.isfinite(value).all() for value in found)
 
 
-def test_once_more_without_a_trace_and_twice_back(monkeypatch):
+@pytest.mark.parametrize("softmax", ["joint", "groups"])
+def test_once_more_without_a_trace_and_twice_back(softmax, monkeypatch):
     """Layers that are computed again leave the statistics alone, and a way back can be gone twice."""
-    model = make().double()
+    model = make(softmax=softmax).double()
     plain, twice = results(model, GRAPHS), results(model, GRAPHS, backward=2)
     torch.testing.assert_close(twice, plain, rtol=0, atol=0)
     calls = counted(monkeypatch)
-    again = results(make(recompute=True).double(), GRAPHS)
+    again = results(make(softmax=softmax, recompute=True).double(), GRAPHS)
     assert len(calls) == 6
     torch.testing.assert_close(again, plain, rtol=0, atol=0)
 
 
-def test_threads_change_no_bit():
-    model, graphs = make(dim=32), GRAPHS * 60
+@pytest.mark.parametrize("softmax", ["joint", "groups"])
+def test_threads_change_no_bit(softmax):
+    """Of layers: products before and after them are those of a library."""
+    model, graphs = make(dim=32, softmax=softmax), GRAPHS * 60
+    names = ["output", *dict(model.named_parameters()), *dict(model.named_buffers())]
     found, threads = [], torch.get_num_threads()
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            found.append(results(model, graphs))
+            results_now = dict(zip(names, results(model, graphs), strict=True))
+            found.append([value for name, value in results_now.items() if name.startswith("layers.")])
     finally:
         torch.set_num_threads(threads)
+    assert len(found[0]) > 100
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
 
 
-def test_in_single_precision():
-    """No further from float64 than the operators of torch, but for a factor of two."""
-    model, graphs = make(dim=64, depth=2), GRAPHS * 20
+@pytest.mark.parametrize("name, softmax", [("AS0:1^SN+VS", "joint"), ("AS0:1^SN+VS", "groups"), ("A2^LN+VT", "groups")])
+def test_in_single_precision(name, softmax):
+    """No further from float64 than the operators of torch, but for a factor of two. What vanishes in float64 is rounding of what cancels,
+    whose size only other gradients tell."""
+    model, graphs = make(name, dim=64, depth=2, softmax=softmax), GRAPHS * 20
     with set_aside():
         right, plain = results(copy.deepcopy(model).double(), graphs), results(model, graphs)
+    largest = max(float(expected.abs().max()) for expected in right)
     for value, other, expected in zip(results(model, graphs), plain, right, strict=True):
-        limit = 2 * (other.double() - expected).abs().max() + 1e-6 * expected.abs().max() + 1e-9
-        assert float((value.double() - expected).abs().max()) <= float(limit)
+        size = float(expected.abs().max())
+        limit = 2 * float((other.double() - expected).abs().max()) + 1e-6 * (
+            size if size > 1e-10 * largest else largest
+        )
+        assert float((value.double() - expected).abs().max()) <= limit

@@ -12,6 +12,7 @@ from tuplet.attention.api import (
     join,
     mutually,
     resolve_backend,
+    seen_apart,
 )
 from tuplet.attention.kernels import FavorFeatures, FeatureMap, Kernel, feature_map
 from tuplet.attention.kronecker import kronecker_attend
@@ -35,4 +36,5 @@ __all__ = [
     "kronecker_attend",
     "mutually",
     "resolve_backend",
+    "seen_apart",
 ]

@@ -122,6 +122,12 @@ def mutually(
     return torch_backend.mutually(len(x), len(x) + len(virtual), groups, tables, rule.relation)  # type: ignore[arg-type]
 
 
+def seen_apart(groups: tuple[Group, ...], keys: int) -> Keyed:
+    """``Keyed`` of groups that are dealt to heads, which ``are_mutual``, with so many keys."""
+    assert _plain(groups)
+    return Keyed.apart(groups, keys)
+
+
 def _plain(groups: tuple[Group, ...]) -> TypeGuard[tuple[Structure, ...]]:
     """Whether all groups are laid out for the ``torch`` backend."""
     return all(isinstance(group, Structure) for group in groups)

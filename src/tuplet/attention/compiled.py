@@ -31,7 +31,7 @@ def forward(
     weight = q.new_empty(len(bags.column) * each)
     factor = torch.empty_like(weight) if rule.relation == "reweight" else weight
     given = bags.offsets, bags.column, bags.kind, q, k, v, table
-    library.run("attend", rows, each, q.shape[2], v.shape[2], *given, *codes(rule), weight, factor, lse, out)
+    library.run("attend", rows, each, q.shape[2], v.shape[2], *given, *codes(rule), weight, factor, lse, 0, out)
     return out, lse, weight
 
 
@@ -43,7 +43,7 @@ def backward(
     grad_q, grad_dot = torch.empty_like(q), torch.empty_like(weight)
     grad_entry = None if rule.relation == "none" else torch.empty_like(weight)
     given = bags.offsets, bags.column, bags.kind, grad, grad_lse, q, k, v, table, weight
-    rows, each, found = len(bags.offsets) - 1, q.shape[1] // bags.heads, (grad_dot, grad_entry, grad_q)
+    rows, each, found = len(bags.offsets) - 1, q.shape[1] // bags.heads, (grad_dot, grad_entry, 0, grad_q)
     library.run("attend_backward", rows, each, q.shape[2], v.shape[2], *given, *codes(rule), *found)
     if grad_entry is not None:
         library.run("sum_kinds", len(bags.kind), each, bags.kind, grad_entry, grad_table)
@@ -53,7 +53,7 @@ def backward(
     keys = (len(back.offsets) - 1) // bags.heads
     grad_k, grad_v = k.new_empty(keys, *k.shape[1:]), v.new_empty(keys, *v.shape[1:])
     pairs = back.offsets, back.column, back.pair
-    sums = grad_dot, q, grad_k, weight, grad, grad_v
+    sums = grad_dot, q, grad_k, weight, grad, grad_v, 0
     library.run("gather", len(back.offsets) - 1, each, q.shape[2], v.shape[2], *pairs, *sums)
     return grad_q, grad_k, grad_v
 

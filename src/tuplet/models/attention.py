@@ -16,12 +16,13 @@ from tuplet.attention import (
     attend_joined,
     feature_map,
     mutually,
+    seen_apart,
 )
 from tuplet.attention.kernels import Kernel
 from tuplet.kernels.normed import Normed
 from tuplet.models import dense_cpu
 from tuplet.models.dense import linear, linear_parts, side_by_side
-from tuplet.models.layer_cpu import Mutual
+from tuplet.models.layer_cpu import Mutual, Sight
 from tuplet.patterns import FusedLines, FusedRows, Pattern
 
 FULL = 3
@@ -245,7 +246,13 @@ class TokenAttention(nn.Module):
         not."""
         if self._at_once(layouts):
             found = self._mixed_at_once(*self.packed(x, y, virtual, layouts), layouts)
-        elif isinstance(x, Tensor) and x is y and isinstance(virtual, Tensor) and self.is_mutual(x, virtual, layouts):
+        elif (
+            self.joint
+            and isinstance(x, Tensor)
+            and x is y
+            and isinstance(virtual, Tensor)
+            and self.is_mutual(x, virtual, layouts)
+        ):
             found = self.mutual(x, virtual, layouts).message(), None
         else:
             found = self.mix(*self.project(x, y, virtual, layouts), layouts)
@@ -279,10 +286,9 @@ class TokenAttention(nn.Module):
         return message, up if upward else None
 
     def is_mutual(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> bool:
-        """Whether one function on a CPU does all of it: virtual tuples are seen with the others, and see them. In the last layer nobody
-        reads what they see, but its pairs are then those of all layers."""
+        """Whether tuples and virtual ones see each other by lists of keys, so that on a CPU one function may do all of it."""
         keyed = self.key is not None or self.key_value is not None
-        if not self.joint or not keyed or self.features is not None:
+        if not keyed or self.features is not None or (len(layouts.patterns) > 1 and not self.joint):
             return False
         groups = *(group for pattern in layouts.patterns for group in pattern), layouts.from_virtual, layouts.to_virtual
         every = all(group is not None for group in groups)
@@ -295,8 +301,25 @@ class TokenAttention(nn.Module):
         assert self.virtual is not None
         assert layouts.to_virtual is not None
         maps, kinds = [self.query, keyed, *(self.values or ())], layouts.kinds or (len(x),)
-        table, seen = mutually(x, virtual, self.heads, self._parts(layouts), layouts.to_virtual, self.rule)
-        return Mutual(x, virtual, maps, self.virtual, kinds, self.heads, table, seen, self.rule)
+        table, sights = self._sights(x, virtual, layouts)
+        return Mutual(x, virtual, maps, self.virtual, kinds, self.heads, table, sights, self.rule)
+
+    def _sights(self, x: Tensor, virtual: Tensor, layouts: Layouts) -> tuple[Tensor, list[Sight]]:
+        """The relation's numbers, and who sees whom. With one softmax for all that is one sight, in the last layer too, where nobody reads
+        what virtual tuples see: its pairs are then those of all layers."""
+        assert layouts.from_virtual is not None
+        assert layouts.to_virtual is not None
+        tokens, others = len(x), len(virtual)
+        if self.joint:
+            table, keyed = mutually(x, virtual, self.heads, self._parts(layouts), layouts.to_virtual, self.rule)
+            return table, [Sight(keyed, 0, tokens + others, 0, related=True)]
+        related = bool(layouts.patterns) and self.rule.relation != "none"
+        own = self.table(0, 0, slice(None), layouts) if related else None
+        sights = [Sight(seen_apart(groups, tokens), 0, tokens, 0, related) for groups in layouts.patterns]
+        sights.append(Sight(seen_apart((layouts.from_virtual,), others), 0, tokens, tokens, related=False))
+        if self.upward(layouts) is not None:
+            sights.append(Sight(seen_apart((layouts.to_virtual,), tokens), tokens, others, 0, related=False))
+        return x.new_zeros(1, self.heads) if own is None else own, sights
 
     def mix(self, real: list[Tensor], unreal: list[Tensor], layouts: Layouts) -> tuple[Tensor, Tensor | None]:
         """Messages (T1, h, c) of tuples and (G·m, h, c) of virtual tuples, before the output projections."""

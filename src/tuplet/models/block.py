@@ -200,10 +200,10 @@ class Block(nn.Module):
             and self._is_one(x, virtual, layouts, leaving)
         ):
             once = attention.mutual(x, virtual, layouts)
-            portion = once.portion()
-            if portion is not None:
+            portions = once.portions()
+            if portions is not None:
                 several = [stream.after_on_cpu(values(own), output) for stream, own, output, _ in leaving]
-                return _two(layer_cpu.layer(once, portion, several, follow=not _Pass.again))
+                return _two(layer_cpu.layer(once, portions, several, follow=not _Pass.again))
         return _two(leave(leaving, attention.messages(*self.enter(x, y, virtual, layouts), layouts)))
 
     def _is_one(self, x: Tensor, virtual: Tensor, layouts: Layouts, leaving: list[Leaving]) -> bool:

@@ -5,18 +5,19 @@
 int attend(
     int64_t threads, int64_t rows, int64_t heads, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
     const int32_t *kind, const real *q, const real *k, const real *v, const real *table, int64_t kernel, int64_t relation,
-    double scale, real *weight, real *factor, real *lse, real *out
+    double scale, real *weight, real *factor, real *lse, int64_t more, real *out
 );
 int attend_backward(
     int64_t threads, int64_t rows, int64_t heads, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
     const int32_t *kind, const real *grad, const real *grad_lse, const real *q, const real *k, const real *v, const real *table,
-    const real *weight, int64_t kernel, int64_t relation, double scale, real *grad_dot, real *grad_entry, real *grad_q
+    const real *weight, int64_t kernel, int64_t relation, double scale, real *grad_dot, real *grad_entry, int64_t more,
+    real *grad_q
 );
 int sum_kinds(int64_t threads, int64_t pairs, int64_t heads, const int32_t *kind, const real *numbers, real *sums);
 int gather(
     int64_t threads, int64_t rows, int64_t heads, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
     const int32_t *pair, const real *factor, const real *vectors, real *out, const real *other_factor,
-    const real *other_vectors, real *other_out
+    const real *other_vectors, real *other_out, int64_t more
 );
 
 /* dense.c */

@@ -117,17 +117,18 @@ INLINE void weigh(
     }
 }
 
-/* Sums of vectors with the factors of a row's pairs: those of pair p, or of pair[p] where there is such a list. */
+/* Sums of vectors with the factors of a row's pairs, those of pair p, or of pair[p] where there is such a list; added to what stands
+ * there if there is `more`. */
 INLINE void sum_up(
     int64_t first, int64_t last, const int32_t *offsets, const int32_t *column, const int32_t *pair, const real *factor,
-    const real *vectors, real *out, int heads, int size
+    const real *vectors, int more, real *out, int heads, int size
 ) {
     const int64_t wide = heads * size;
     for (int64_t r = first; r < last; r++) {
         if (size % 8 == 0 && wide <= 128) { /* sums stay in registers */
             eight sum[16];
 #pragma GCC unroll 16
-            for (int i = 0; i < 16; i++) sum[i] = (eight){0};
+            for (int i = 0; i < wide / 8; i++) sum[i] = more ? *(const eight *)(out + r * wide + 8 * i) : (eight){0};
             for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
                 const real *from = vectors + column[p] * wide, *times = factor + (pair ? pair[p] : p) * heads;
 #pragma GCC unroll 16
@@ -138,7 +139,7 @@ INLINE void sum_up(
             continue;
         }
         real sum[wide];
-        for (int i = 0; i < wide; i++) sum[i] = 0;
+        for (int i = 0; i < wide; i++) sum[i] = more ? out[r * wide + i] : 0;
         for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
             const real *from = vectors + column[p] * wide, *times = factor + (pair ? pair[p] : p) * heads;
             for (int h = 0; h < heads; h++)
@@ -183,29 +184,29 @@ INLINE void grade(
     }
 }
 
-/* Messages (R, heads, wide) and log-sum-exps (R, heads); weights (P, heads), and what multiplies values (P, heads), which differs where a
+/* Messages (R, heads, wide), added to what stands there if there is `more`, and log-sum-exps (R, heads); weights (P, heads), and what multiplies values (P, heads), which differs where a
  * relation reweights. */
 int attend(
     int64_t threads, int64_t rows, int64_t heads, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
     const int32_t *kind, const real *q, const real *k, const real *v, const real *table, int64_t kernel, int64_t relation,
-    double scale, real *weight, real *factor, real *lse, real *out
+    double scale, real *weight, real *factor, real *lse, int64_t more, real *out
 ) {
     IN_PORTIONS(
         weigh(first, last, offsets, column, kind, q, k, table, kernel, relation, scale, weight, lse, heads, size);
         if (relation == REWEIGHT)
             for (int64_t p = offsets[first]; p < offsets[last]; p++)
                 for (int h = 0; h < heads; h++) factor[p * heads + h] = weight[p * heads + h] * table[(int64_t)kind[p] * heads + h];
-        if (wide == size) sum_up(first, last, offsets, column, 0, factor, v, out, heads, size);
-        else sum_up(first, last, offsets, column, 0, factor, v, out, heads, wide);
+        if (wide == size) sum_up(first, last, offsets, column, 0, factor, v, more, out, heads, size);
+        else sum_up(first, last, offsets, column, 0, factor, v, more, out, heads, wide);
     )
     return 0;
 }
 
-/* Gradients of queries (R, heads, size), of dot products (P, heads) and of the relation's numbers (P, heads). */
+/* Gradients of queries (R, heads, size), added to what stands there if there is `more`, of dot products (P, heads) and of the relation's numbers (P, heads). */
 int attend_backward(
     int64_t threads, int64_t rows, int64_t heads, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
     const int32_t *kind, const real *grad, const real *grad_lse, const real *q, const real *k, const real *v, const real *table,
-    const real *weight, int64_t kernel, int64_t relation, double scale, real *grad_dot, real *grad_entry, real *grad_q
+    const real *weight, int64_t kernel, int64_t relation, double scale, real *grad_dot, real *grad_entry, int64_t more, real *grad_q
 ) {
 #define GRADE(wide) \
     grade( \
@@ -215,7 +216,7 @@ int attend_backward(
     IN_PORTIONS(
         if (wide == size) GRADE(size);
         else GRADE(wide);
-        sum_up(first, last, offsets, column, 0, grad_dot, k, grad_q, heads, size);
+        sum_up(first, last, offsets, column, 0, grad_dot, k, more, grad_q, heads, size);
     )
     return 0;
 }
@@ -228,16 +229,17 @@ int sum_kinds(int64_t threads, int64_t pairs, int64_t heads, const int32_t *kind
     return 0;
 }
 
-/* (R, heads, size) and (R, heads, wide) sums of two kinds of vectors, each with its own factors of the pairs that `pair` lists. */
+/* (R, heads, size) and (R, heads, wide) sums of two kinds of vectors, each with its own factors of the pairs that `pair` lists;
+ * added to what stands there if there is `more`. */
 int gather(
     int64_t threads, int64_t rows, int64_t heads, int64_t size, int64_t wide, const int32_t *offsets, const int32_t *column,
     const int32_t *pair, const real *factor, const real *vectors, real *out, const real *other_factor,
-    const real *other_vectors, real *other_out
+    const real *other_vectors, real *other_out, int64_t more
 ) {
     IN_PORTIONS(
-        sum_up(first, last, offsets, column, pair, factor, vectors, out, heads, size);
-        if (wide == size) sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, heads, size);
-        else sum_up(first, last, offsets, column, pair, other_factor, other_vectors, other_out, heads, wide);
+        sum_up(first, last, offsets, column, pair, factor, vectors, more, out, heads, size);
+        if (wide == size) sum_up(first, last, offsets, column, pair, other_factor, other_vectors, more, other_out, heads, size);
+        else sum_up(first, last, offsets, column, pair, other_factor, other_vectors, more, other_out, heads, wide);
     )
     return 0;
 }
