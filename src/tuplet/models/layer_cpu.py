@@ -194,12 +194,13 @@ class _Layer(torch.autograd.Function):
         table, x, virtual, *weights = tensors = tuple(tensor.contiguous() for tensor in tensors)
         tokens, width, others, _, heads, *_ = plan.sizes
         log_sums = heads * sum(sight.count for sight in plan.sights)
-        room = x.new_empty((tokens + others) * 6 * width + 8 * width + log_sums + sum(plan.numbers))
+        room = x.new_empty(4 * (tokens + others) * width)
+        rest = x.new_empty((2 * (tokens + others) + 8) * width + log_sums + sum(plan.numbers))
         left = [torch.empty_like(one) for one in (x, virtual)[: len(plan.eps)]]
         seen = *plan.seen(back=False), table, *plan.rule
         given = x, virtual, *plan.ranges, *plan.projections(weights), *seen, *plan.after(weights, running)
-        library_for(x).run("layer", *plan.sizes, *given, room, *left, *plan.none())
-        ctx.save_for_backward(room, *tensors)
+        library_for(x).run("layer", *plan.sizes, *given, room, rest, *left, *plan.none())
+        ctx.save_for_backward(room, rest, *tensors)
         ctx.plan = plan
         return tuple(left)
 
@@ -207,7 +208,7 @@ class _Layer(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         plan: _Plan = ctx.plan
-        room, table, x, virtual, *weights = ctx.saved_tensors
+        room, rest, table, x, virtual, *weights = ctx.saved_tensors
         tokens, width, others, *_ = plan.sizes
         spare = x.new_empty(4 * (tokens + others) * width + 2 * max(plan.numbers))
         counts = [weight.numel() for weight in weights]
@@ -216,7 +217,7 @@ class _Layer(torch.autograd.Function):
         seen = *plan.seen(back=True), table, *plan.rule
         given = x, virtual, *plan.ranges, own, other, *seen, *plan.after(weights, ())
         above = *(grad.contiguous() for grad in grads), *plan.none()
-        library_for(x).run("layer_backward", *plan.sizes, *given, room, *above, spare, *found)
+        library_for(x).run("layer_backward", *plan.sizes, *given, room, rest, *above, spare, *found)
         grad_x, grad_virtual, grad_table, sums = found
         each = zip(sums.split_with_sizes(counts), weights, strict=True)
         return None, None, grad_table, grad_x, grad_virtual, *(grad.view_as(one) for grad, one in each)

@@ -21,48 +21,48 @@ typedef struct {
     const int32_t *offsets, *column, *kind, *back_offsets, *back_column, *back_pair;
 } sight;
 
-/* What a layer keeps for its way back, one after another in `room`: for all tokens, then for each kind, then log-sum-exps and weights of
- * every sight. */
+/* What a layer keeps for its way back: one after another in `room` vectors of all tokens; in `rest` those of each kind, then log-sum-exps
+ * and weights of every sight. */
 typedef struct {
-    real *q, *k, *v, *message, *rest;
+    real *q, *k, *v, *message, *lse;
     struct {
         real *s, *t, *found;
     } own[2];
 } kept;
 
-static kept lay_out(int64_t tokens, int64_t others, int64_t width, real *room) {
+static kept lay_out(int64_t tokens, int64_t others, int64_t width, real *room, real *rest) {
     kept it;
     real **vectors[] = {&it.q, &it.k, &it.v, &it.message};
     const int64_t all = tokens + others, counts[2] = {tokens, others};
     for (int i = 0; i < 4; i++, room += all * width) *vectors[i] = room;
     for (int i = 0; i < 2; i++) {
-        it.own[i].s = room;
+        it.own[i].s = rest;
         it.own[i].t = it.own[i].s + counts[i] * width;
         it.own[i].found = it.own[i].t + counts[i] * width;
-        room = it.own[i].found + 4 * width;
+        rest = it.own[i].found + 4 * width;
     }
-    it.rest = room;
+    it.lse = rest;
     return it;
 }
 
 /* z and, where there are two kinds that leave, other_z. Tokens have `parts` projections, for rows of their own: to queries, to keys, and the
- * rest to values; virtual ones have three. `room` is what lay_out divides. */
+ * rest to values; virtual ones have three. `room` and `rest` are what lay_out divides. */
 int layer(
     int64_t threads, int64_t tokens, int64_t width, int64_t others, int64_t inner, int64_t heads, int64_t gelu,
     int64_t leaving, const real *x, const real *other_x, int64_t parts, const int64_t *starts, const int64_t *ends,
     const real **weights, const real **biases, const real **other_weights, const real **other_biases, int64_t sights,
-    const sight *seen, const real *table, int64_t kernel, int64_t relation, double scale,
-    const after *next, double eps_s, double eps_t, double momentum_s, double momentum_t, const after *other_next,
-    double other_eps_s, double other_eps_t, double other_momentum_s, double other_momentum_t, real *room, real *z, real *other_z
+    const sight *seen, const real *table, int64_t kernel, int64_t relation, double scale, const after *next, double eps_s,
+    double eps_t, double momentum_s, double momentum_t, const after *other_next, double other_eps_s, double other_eps_t,
+    double other_momentum_s, double other_momentum_t, real *room, real *rest, real *z, real *other_z
 ) {
-    const kept it = lay_out(tokens, others, width, room);
+    const kept it = lay_out(tokens, others, width, room, rest);
     const int64_t none[3] = {0, 0, 0}, whole[3] = {others, others, others};
     real *into[parts], *other_into[3] = {it.q + tokens * width, it.k + tokens * width, it.v + tokens * width};
     for (int64_t i = 0; i < parts; i++) into[i] = i == 0 ? it.q : i == 1 ? it.k : it.v;
     if (linear_parts(threads, tokens, width, width, parts, starts, ends, x, weights, biases, into)) return 1;
     if (linear_parts(threads, others, width, width, 3, none, whole, other_x, other_weights, other_biases, other_into)) return 1;
     const int64_t size = width / heads;
-    real *lse = it.rest;
+    real *lse = it.lse;
     for (const sight *s = seen; s < seen + sights; s++) {
         real *weight = lse + s->rows * s->heads;
         attend(
@@ -97,10 +97,10 @@ int layer_backward(
     int64_t leaving, const real *x, const real *other_x, int64_t parts, const int64_t *starts, const int64_t *ends,
     const real **weights, const real **other_weights, int64_t sights, const sight *seen, const real *table, int64_t kernel,
     int64_t relation, double scale, const after *next, double eps_s, double eps_t, const after *other_next, double other_eps_s,
-    double other_eps_t, real *room, const real *grad, const real *other_grad, real *spare, real *grad_x, real *other_grad_x,
-    real *grad_table, real *sums
+    double other_eps_t, real *room, real *rest, const real *grad, const real *other_grad, real *spare, real *grad_x,
+    real *other_grad_x, real *grad_table, real *sums
 ) {
-    const kept it = lay_out(tokens, others, width, room);
+    const kept it = lay_out(tokens, others, width, room, rest);
     const int64_t all = tokens + others, size = width / heads, none[3] = {0, 0, 0}, whole[3] = {others, others, others};
     const int64_t fed = inner * (2 * width + 1) + width * width;
     real *other_sums = sums + parts * width * (width + 1), *after_sums = other_sums + 3 * width * (width + 1);
@@ -121,7 +121,7 @@ int layer_backward(
     } else memset(above + tokens * width, 0, others * width * sizeof(real));
     for (int i = 0; i < 3; i++) /* of virtual tokens that see nobody */
         memset(grads[i] + tokens * width, 0, others * width * sizeof(real));
-    real *lse = it.rest;
+    real *lse = it.lse;
     for (const sight *s = seen; s < seen + sights; s++) {
         const real *weight = lse + s->rows * s->heads, *q = it.q + s->query * width, *from_above = above + s->query * width;
         const int64_t own = s->related ? relation : 0, key = s->key * width;
