@@ -1,10 +1,13 @@
 """Settings of all tests: one thread a worker (the workers share the cores), the same examples in every run.
 
-Without a GPU, fused kernels run in Triton's interpreter, which has to be chosen before triton is imported.
+Without a GPU, fused kernels run in Triton's interpreter, which has to be chosen before triton is imported. Virtual machines may report
+matrix units (AMX) that they do not have: a product of torch in bfloat16 then ends the process, unless its library is told before.
 """
 
 import os
 from importlib.util import find_spec
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import hypothesis
 import pytest
