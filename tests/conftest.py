@@ -21,7 +21,7 @@ if not torch.cuda.is_available():
         launch.PROGRAMS = 4  # the interpreter runs one after the other: a few say as much as many
 
 torch.set_num_threads(1)
-hypothesis.settings.register_profile("tuplet", deadline=None, derandomize=True, max_examples=12)
+hypothesis.settings.register_profile("tuplet", deadline=None, derandomize=True, max_examples=8)
 hypothesis.settings.load_profile("tuplet")
 
 

@@ -89,6 +89,7 @@ def test_prepared_forward_compiles_in_one_graph(name):
     assert all(p.grad is not None for p in model.parameters())
 
 
+@pytest.mark.soak
 def test_inductor_compiles_it_too():
     torch._dynamo.reset()
     model = build("A2^LN+VT", node_types=None, edge_types=None)

@@ -19,7 +19,7 @@ SMALL = testing.graphs(max_nodes=4, node_types=3, edge_types=2, queries=2)
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("task", TASKS)
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(graph=GRAPHS, seed=st.integers(0, 9))
 def test_renaming_nodes_renames_outputs(name, task, graph, seed):
     torch.manual_seed(seed)
@@ -28,7 +28,7 @@ def test_renaming_nodes_renames_outputs(name, task, graph, seed):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("task", TASKS)
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(graphs=st.lists(GRAPHS, min_size=2, max_size=4))
 def test_a_graph_does_not_see_its_batch(name, task, graphs):
     torch.manual_seed(len(graphs))
@@ -68,7 +68,7 @@ JOINT = (
 
 @pytest.mark.parametrize("name", JOINT)
 @pytest.mark.parametrize("relation", ["none", "bias", "scale", "reweight"])
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(graphs=st.lists(SMALL, min_size=2, max_size=3))
 def test_the_joint_softmax_too(name, relation, graphs):
     if relation == "none" and "Ngbh+" in name.replace("Ngbh+VT", ""):

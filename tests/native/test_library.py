@@ -53,6 +53,7 @@ def test_other_numbers_are_left_to_torch(monkeypatch):
     assert library.load(torch.empty(0)) is None
 
 
+@pytest.mark.soak
 @needs_compiler
 @pytest.mark.usefixtures("_afresh")
 def test_a_broken_file_is_made_anew_and_compilers_may_have_arguments(monkeypatch, tmp_path):

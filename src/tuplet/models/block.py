@@ -207,8 +207,8 @@ class Block(nn.Module):
         return _two(leave(leaving, attention.messages(*self.enter(x, y, virtual, layouts), layouts)))
 
     def _is_one(self, x: Tensor, virtual: Tensor, layouts: Layouts, leaving: list[Leaving]) -> bool:
-        """Whether there is one function on a CPU for all of it, unless there are too many pairs; not where nothing goes back, since it keeps
-        all that the way back needs."""
+        """Whether there is one function on a CPU for all of it, unless there are too many pairs; not where nothing goes back, since it
+        keeps all that the way back needs."""
         attention = self.attention
         plain = attention.rule.relation != "reweight" and torch.is_grad_enabled() and _are_compiled(leaving)
         return plain and attention.is_mutual(x, virtual, layouts)
