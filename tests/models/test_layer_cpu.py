@@ -49,10 +49,15 @@ def results(model, graphs, backward=1):
 @pytest.mark.parametrize("name", ["AS0:1^SN+VS", "AS0:0^SN+VS", "AS0:2^SN+VS", "AS1^VS", "A2^LN+VT", "A1^LN+VT"])
 @pytest.mark.parametrize("relation", ["none", "bias", "scale"])
 @pytest.mark.parametrize("softmax", ["joint", "groups"])
-@pytest.mark.parametrize("options", [{}, {"activation": "relu", "virtual": 1, "heads": 5, "dim": 15}, {"dim": 12}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"activation": "relu", "virtual": 1, "heads": 2}, {"activation": "relu", "heads": 5, "dim": 15}, {"dim": 12}],
+)
 def test_as_operators_of_torch(name, relation, softmax, options, monkeypatch):
     if (name, softmax) == ("AS1^VS", "groups") and relation != "none":
         pytest.skip("without a pattern nothing has types")
+    if "^SN" in name and softmax == "groups" and options.get("heads") == 2:
+        pytest.skip("four neighbourhoods need four heads")
     model = make(name, relation=relation, softmax=softmax, **options).double()
     calls = counted(monkeypatch)
     found = results(model, GRAPHS)
@@ -96,8 +101,8 @@ def test_threads_change_no_bit(softmax):
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            results_now = dict(zip(names, results(model, graphs), strict=True))
-            found.append([value for name, value in results_now.items() if name.startswith("layers.")])
+            named = zip(names, results(model, graphs), strict=True)
+            found.append([value for name, value in named if name.startswith("layers.")])
     finally:
         torch.set_num_threads(threads)
     assert len(found[0]) > 100
@@ -107,15 +112,18 @@ def test_threads_change_no_bit(softmax):
 
 @pytest.mark.parametrize("name, softmax", [("AS0:1^SN+VS", "joint"), ("AS0:1^SN+VS", "groups"), ("A2^LN+VT", "groups")])
 def test_in_single_precision(name, softmax):
-    """No further from float64 than the operators of torch, but for a factor of two. What vanishes in float64 is rounding of what cancels,
-    whose size only other gradients tell."""
+    """No further from float64 than the operators of torch, but for a factor of two. Gradients that vanish are rounding alone: there all
+    that torch leaves of such ones is the measure."""
     model, graphs = make(name, dim=64, depth=2, softmax=softmax), GRAPHS * 20
     with set_aside():
         right, plain = results(copy.deepcopy(model).double(), graphs), results(model, graphs)
-    largest = max(float(expected.abs().max()) for expected in right)
-    for value, other, expected in zip(results(model, graphs), plain, right, strict=True):
-        size = float(expected.abs().max())
-        limit = 2 * float((other.double() - expected).abs().max()) + 1e-6 * (
-            size if size > 1e-10 * largest else largest
-        )
+    found, vanished = results(model, graphs), 1e-10 * max(float(expected.abs().max()) for expected in right)
+    left = [
+        float(other.abs().max())
+        for other, expected in zip(plain, right, strict=True)
+        if expected.abs().max() < vanished
+    ]
+    for value, other, expected in zip(found, plain, right, strict=True):
+        size, error = float(expected.abs().max()), float((other.double() - expected).abs().max())
+        limit = 2 * (error if size >= vanished else max(left)) + 1e-6 * size + 1e-9
         assert float((value.double() - expected).abs().max()) <= limit
