@@ -269,7 +269,7 @@ def test_what_is_recorded_is_a_step_of_the_plain_loop(make, monkeypatch):
                 "valid": loop.objective.valid.to(fabric.device),
             }
             vars(recorder).update(known)
-            recorder._learn(torch.tensor(MEMBERS, device=fabric.device), resident.room(MEMBERS))
+            recorder._learn(recorder._together(torch.tensor(MEMBERS, device=fabric.device), resident.room(MEMBERS)))
         else:
             loop.step([MEMBERS])
         states.append({key: value for key, value in model.state_dict().items() if "num_batches" not in key})

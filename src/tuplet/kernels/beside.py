@@ -82,9 +82,9 @@ def collected() -> Iterator[Late]:
         late.read, late.read_since = [], []
 
 
-def later(*tasks: Callable[[], Tensor], read: Sequence[Any]) -> list[Tensor]:
-    """What the tasks return. While a CUDA graph is recorded in ``collected``, they are part of a branch that runs beside all that follows;
-    nobody may look at the results before the end of that. ``read`` are the tensors that they read.
+def later(*tasks: Callable[[], Found], read: Sequence[Any]) -> list[Found]:
+    """What the tasks return: tensors, or nothing. While a CUDA graph is recorded in ``collected``, they are part of a branch that runs
+    beside all that follows; nobody may look at the results before the end of that. ``read`` are the tensors that they read.
 
     The main stream waits for what was put off up to the last time that it did so itself; what that read is then let go. Other streams
     wait for the main one whenever they begin.
@@ -103,7 +103,7 @@ def later(*tasks: Callable[[], Tensor], read: Sequence[Any]) -> list[Tensor]:
     late.read_since.append(read)
     if here == late.main:
         late.read, late.read_since, late.done = late.read_since, [], late.branch.record_event()
-    late.results += found
+    late.results += [one for one in found if isinstance(one, Tensor)]
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tuplet.kernels import dense_kernels
+from tuplet.kernels.beside import later
 from tuplet.kernels.sizes import AT_ONCE, power, precision
 
 PARTS = 128
@@ -28,16 +31,15 @@ def add_shares(share: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 @torch.library.custom_op("tuplet::linear", mutates_args=())
-def _linear(x: Tensor, weight: Tensor, bias: Tensor, still: bool) -> Tensor:
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, still: bool) -> Tensor:
     return F.linear(x, weight, bias)
 
 
 @_linear.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor, still: bool) -> Tensor:
+def _(x: Tensor, weight: Tensor, bias: Tensor | None, still: bool) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-@torch.library.custom_op("tuplet::column_sums", mutates_args=())
 def _column_sums(x: Tensor) -> Tensor:
     rows, width = 128, min(64, power(x.shape[1], 16))
     share = x.new_empty(max(1, -(-x.shape[0] // rows)), x.shape[1], dtype=torch.float32)
@@ -45,12 +47,6 @@ def _column_sums(x: Tensor) -> Tensor:
     return add_shares(share, x.dtype)
 
 
-@_column_sums.register_fake
-def _(x: Tensor) -> Tensor:
-    return x.new_empty(x.shape[1])
-
-
-@torch.library.custom_op("tuplet::row_products", mutates_args=())
 def _row_products(grad: Tensor, x: Tensor) -> Tensor:
     """Gᵀ x, a sum over many rows for a small matrix: of float32 in parts, where a library would have few programs, one for each
     tile of the result."""
@@ -66,31 +62,57 @@ def _row_products(grad: Tensor, x: Tensor) -> Tensor:
     return found if whole == rows else found.addmm_(grad[whole:].t(), x[whole:])
 
 
-@_row_products.register_fake
-def _(grad: Tensor, x: Tensor) -> Tensor:
-    return x.new_empty(grad.shape[1], x.shape[1])
+@torch.library.custom_op("tuplet::linear_backward", mutates_args=())
+def _linear_gradients(
+    grad: Tensor, x: Tensor, wanted: Sequence[bool], leaves: Sequence[bool], still: bool
+) -> tuple[Tensor, Tensor]:
+    """Of weight and bias, each if it is ``wanted``, and put off if it is a leaf: somebody looks at that of any other."""
+
+    def of_bias() -> Tensor:
+        return grad.new_zeros(grad.shape[1]) if still else _column_sums(grad)
+
+    tasks: tuple[Callable[[], Tensor], ...] = partial(_row_products, grad, x), of_bias
+    found: list[Tensor] = []
+    for task, asked, leaf in zip(tasks, wanted, leaves, strict=True):
+        if not asked:
+            found.append(grad.new_empty(0))
+        elif leaf:
+            found += later(task, read=[grad, x])
+        else:
+            found.append(task())
+    return found[0], found[1]
+
+
+@_linear_gradients.register_fake
+def _(grad: Tensor, x: Tensor, wanted: Sequence[bool], *_: Any) -> tuple[Tensor, Tensor]:
+    shapes = (grad.shape[1], x.shape[1]), (grad.shape[1],)
+    weight, bias = (x.new_empty(shape if asked else (0,)) for shape, asked in zip(shapes, wanted, strict=True))
+    return weight, bias
 
 
 def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[0], inputs[1])
-    ctx.still = inputs[3]
+    x, weight, bias, ctx.still = inputs
+    ctx.save_for_backward(x, weight)
+    ctx.leaves = weight.is_leaf, bias is not None and bias.is_leaf
 
 
 def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     x, weight = ctx.saved_tensors
     grad, x = grad.contiguous(), x.contiguous()
-    of_bias = grad.new_zeros(len(weight)) if ctx.still else _column_sums(grad)
-    return grad @ weight if ctx.needs_input_grad[0] else None, _row_products(grad, x), of_bias, None
+    of_tokens, *wanted, _ = ctx.needs_input_grad
+    found = _linear_gradients(grad, x, wanted, ctx.leaves, ctx.still)
+    of_weight, of_bias = (one if asked else None for one, asked in zip(found, wanted, strict=True))
+    return grad @ weight if of_tokens else None, of_weight, of_bias, None
 
 
 _linear.register_autograd(_linear_backward, setup_context=_linear_setup)
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor, still: bool = False) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, still: bool = False) -> Tensor:
     """W x + b of tokens (T, inputs); in autocast in its precision. ``still``: a norm takes the mean away, so that the bias has the
     gradient 0, and not the rounding of a sum that is 0."""
-    x, weight, bias = _cast(x, weight, bias)
-    return _linear(x, weight, bias, still)
+    x, weight, *rest = _cast(x, weight, *([] if bias is None else [bias]))
+    return _linear(x, weight, rest[0] if rest else None, still)
 
 
 @torch.library.custom_op("tuplet::feed_forward", mutates_args=())

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from tuplet.kernels.sizes import has_kernels
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor, still: bool = False) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, still: bool = False) -> Tensor:
     """(T, outputs) W x + b of rows (T, inputs); ``still``: before a norm that takes the mean away (see ``dense.linear``)."""
     if not has_kernels(x):
         return F.linear(x, weight, bias)
@@ -21,4 +21,4 @@ class RowLinear(nn.Linear):
     """``nn.Linear`` of rows (T, inputs)."""
 
     def forward(self, x: Tensor, still: bool = False) -> Tensor:
-        return F.linear(x, self.weight) if self.bias is None else linear(x, self.weight, self.bias, still)
+        return linear(x, self.weight, self.bias, still)

@@ -1,14 +1,15 @@
-"""Batch norm of a residual sum over the live rows of a batch, as operators: two launches forward, two backward."""
+"""Batch norm of a residual sum over the live rows of a batch, as operators: three launches forward, two backward."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tuplet.kernels import norm_kernels
+from tuplet.kernels.beside import later
 from tuplet.kernels.sizes import AT_ONCE, power
 
 PARTS = 128
@@ -28,12 +29,13 @@ def _add_batch_norm(
     s = torch.empty_like(x) if added is not None else x.new_empty(0)
     parts, sizes = sizes_of(x)
     counts, means, squares = room_for(x, parts)
-    mean, scale, variance = (x.new_empty(width, dtype=torch.float32) for _ in range(3))
+    mean, scale, variance = found = [x.new_empty(width, dtype=torch.float32) for _ in range(3)]
     norm_kernels.add_and_measure[(parts,)](
         x, x if added is None else added.contiguous(), x if live is None else live, s, counts, means, squares, rows,
         width, parts, MASKED=live is not None, ADD=added is not None, **sizes, num_warps=WARPS,
     )  # fmt: skip
-    normalise(x if added is None else s, (counts, means, squares), parts, weight, bias, y, (mean, scale, variance), eps)
+    settle((counts, means, squares), parts, found, eps)
+    normalise(x if added is None else s, found, weight, bias, y)
     return y, s, mean, scale, variance
 
 
@@ -106,10 +108,14 @@ def _follow(
     running_mean: Tensor, running_var: Tensor, mean: Tensor, variance: Tensor, ahead: Tensor | None, momentum: float
 ) -> None:
     width = mean.numel()
-    norm_kernels.follow[(1,)](
-        running_mean, running_var, mean, variance, mean if ahead is None else ahead, width, momentum,
-        AHEAD=ahead is not None, WIDTH=power(width, 16),
-    )  # fmt: skip
+
+    def follow() -> None:
+        norm_kernels.follow[(1,)](
+            running_mean, running_var, mean, variance, mean if ahead is None else ahead, width, momentum,
+            AHEAD=ahead is not None, WIDTH=power(width, 16),
+        )  # fmt: skip
+
+    later(follow, read=[mean, variance])
 
 
 def add_batch_norm(
@@ -138,10 +144,14 @@ def _follow_seen(
     rows: int, momentum: float,
 ) -> None:  # fmt: skip
     width = mean.numel()
-    norm_kernels.follow_seen[(1,)](
-        running_mean, running_var, seen, mean, variance, mean if live is None else live, rows, width, momentum,
-        MASKED=live is not None, ROWS=1024, WIDTH=power(width, 16),
-    )  # fmt: skip
+
+    def follow() -> None:
+        norm_kernels.follow_seen[(1,)](
+            running_mean, running_var, seen, mean, variance, mean if live is None else live, rows, width, momentum,
+            MASKED=live is not None, ROWS=1024, WIDTH=power(width, 16),
+        )  # fmt: skip
+
+    later(follow, read=[mean, variance, live])
 
 
 def masked_batch_norm(
@@ -162,23 +172,22 @@ def masked_batch_norm(
     return y if live is None else torch.where(live[:, None], y, 0.0)
 
 
-def normalise(
-    x: Tensor,
-    shares: Iterable[Tensor],
-    parts: int,
-    weight: Tensor,
-    bias: Tensor,
-    into: Tensor,
-    found: Iterable[Tensor],
-    eps: float,
-) -> None:
-    """Write BN(x) ``into`` a tensor from the shares of its statistics that ``parts`` programs have; mean, scale and variance go
-    to ``found``."""
+def settle(shares: Iterable[Tensor], parts: int, into: Sequence[Tensor] | Tensor, eps: float) -> None:
+    """Write mean, scale and variance ``into`` vectors from the shares of them that ``parts`` programs have found."""
+    width = into[0].numel()
+    columns = min(16, power(width, 1))
+    norm_kernels.settle[(-(-width // columns),)](
+        *shares, *into, width, parts, eps, COLUMNS=columns, PARTS=power(parts, 1), num_warps=WARPS
+    )
+
+
+def normalise(x: Tensor, found: Sequence[Tensor] | Tensor, weight: Tensor, bias: Tensor, into: Tensor) -> None:
+    """Write BN(x) ``into`` a tensor; ``found`` begins with mean and scale of x."""
     (rows, width), (_, sizes) = x.shape, sizes_of(x)
-    programs = min(AT_ONCE, -(-rows // sizes["ROWS"]))
-    norm_kernels.normalise[(programs,)](
-        x, *shares, weight, bias, into, *found, rows, width, parts, programs, eps, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
-    )  # fmt: skip
+    if rows:
+        norm_kernels.normalise[(-(-rows // sizes["ROWS"]),)](
+            x, found[0], found[1], weight, bias, into, rows, width, **sizes, num_warps=WARPS
+        )
 
 
 def sizes_of(x: Tensor) -> tuple[int, dict[str, int]]:

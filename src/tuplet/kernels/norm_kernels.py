@@ -161,33 +161,27 @@ def add_and_measure(
     store_share(Counts, Means, Squares, part, column, width, count, mean, square)
 
 
-@triton.jit
-def settled(
-    Counts, Means, Squares, Mean, Scale, Variance, column, width, parts, eps, PARTS: tl.constexpr
+@triton.jit(do_not_specialize=COUNTS)
+def settle(
+    Counts, Means, Squares, Mean, Scale, Variance, width, parts, eps, COLUMNS: tl.constexpr, PARTS: tl.constexpr
 ):  # fmt: skip
-    """Mean and scale of a batch, which the first program writes down, with the variance that running statistics follow."""
+    """Mean and scale of some columns of a batch, and the variance that running statistics follow, from the shares of all programs."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     mean, variance, total = merged(Counts, Means, Squares, column, width, parts, PARTS)
-    scale = 1.0 / tl.sqrt(variance + eps)
-    if tl.program_id(0) == 0:
-        store_vector(Mean, column, width, mean)
-        store_vector(Scale, column, width, scale)
-        store_vector(Variance, column, width, variance * total / tl.maximum(total - 1.0, 1.0))
-    return mean, scale
+    store_vector(Mean, column, width, mean)
+    store_vector(Scale, column, width, 1.0 / tl.sqrt(variance + eps))
+    store_vector(Variance, column, width, variance * total / tl.maximum(total - 1.0, 1.0))
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def normalise(
-    S, Counts, Means, Squares, Weight, Bias, Y, Mean, Scale, Variance, rows, width, parts, programs, eps,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Y = BN(S); each program puts all shares of the statistics together, so there are no more programs than run at once."""
+def normalise(S, Mean, Scale, Weight, Bias, Y, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Y = BN(S)."""
     column = tl.arange(0, WIDTH)
-    mean, scale = settled(Counts, Means, Squares, Mean, Scale, Variance, column, width, parts, eps, PARTS)
-    slope, bias = load_vector(Weight, column, width) * scale, load_vector(Bias, column, width)
-    for first in range(tl.program_id(0) * ROWS, rows, programs * ROWS):
-        row = (first + tl.arange(0, ROWS)).to(tl.int64)
-        s = load_tile(S, row, column, rows, width)
-        store_tile(Y, row, column, rows, width, affine(s, mean, slope, bias))
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    s, slope = load_tile(S, row, column, rows, width), load_vector(Weight, column, width)
+    slope = slope * load_vector(Scale, column, width)
+    y = affine(s, load_vector(Mean, column, width), slope, load_vector(Bias, column, width))
+    store_tile(Y, row, column, rows, width, y)
 
 
 @triton.jit(do_not_specialize=COUNTS)

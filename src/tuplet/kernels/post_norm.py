@@ -18,7 +18,7 @@ from tuplet.kernels import norm_kernels, post_norm_kernels
 from tuplet.kernels.beside import beside, dealt, later
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import WARPS, momentum_of, normalise, room_for, sizes_of
+from tuplet.kernels.norm import WARPS, momentum_of, normalise, room_for, settle, sizes_of
 from tuplet.kernels.normed import PARTS, Normed, origins, values
 from tuplet.kernels.project import weights_gradient
 from tuplet.kernels.sizes import AT_ONCE, GRADIENT_PROGRAMS, GRADIENT_ROWS, power, precision
@@ -187,16 +187,18 @@ def _forward(
     found = x.new_empty(2, 3, width, dtype=torch.float32)
     programs = min(PROGRAMS, -(-rows // ROWS))
     shares, new = room_for(x, programs), room_for(x, programs)
-    low, parts = _low(message), {"PARTS": power(programs, 1)}
+    low = _low(message)
     post_norm_kernels.add_message[(programs,)](
         x, message, output, live, s, *shares, rows, width, programs, **masked, **low, ROWS=ROWS, WIDTH=power(width, 16),
         num_warps=FEED_WARPS,
     )  # fmt: skip
+    settle(shares, programs, found[0], eps[0])
     post_norm_kernels.feed[(programs,)](
-        s, *shares, weight_s, bias_s, live, w1, b1, w2, t, *new, *found[0], rows, width, len(w1), programs, programs,
-        eps[0], **masked, **low, GELU=gelu, **_sizes(w1, ROWS), **parts, num_warps=FEED_WARPS,
+        s, *found[0, :2], weight_s, bias_s, live, w1, b1, w2, t, *new, rows, width, len(w1), programs, **masked, **low,
+        GELU=gelu, **_sizes(w1, ROWS), num_warps=FEED_WARPS,
     )  # fmt: skip
-    normalise(t, new, programs, weight_t, bias_t, z, found[1], eps[1])
+    settle(new, programs, found[1], eps[1])
+    normalise(t, found[1], weight_t, bias_t, z)
     return z, s, t, found
 
 
@@ -253,9 +255,13 @@ def _follow(
     momentum_s: float, momentum_t: float,
 ) -> None:  # fmt: skip
     width = found.shape[2]
-    post_norm_kernels.follow[(1,)](
-        mean_s, var_s, mean_t, var_t, found, bias_s, bias_t, width, momentum_s, momentum_t, WIDTH=power(width, 16)
-    )
+
+    def follow() -> None:
+        post_norm_kernels.follow[(1,)](
+            mean_s, var_s, mean_t, var_t, found, bias_s, bias_t, width, momentum_s, momentum_t, WIDTH=power(width, 16)
+        )
+
+    later(follow, read=[found])
 
 
 def _low(message: Tensor) -> dict[str, Any]:

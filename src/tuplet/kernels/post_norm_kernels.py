@@ -21,7 +21,6 @@ from tuplet.kernels.norm_kernels import (
     move,
     normed_tile,
     rows_alive,
-    settled,
     store_rounded,
     store_share,
     store_tile,
@@ -73,16 +72,15 @@ def add_message_again(
 
 @triton.jit(do_not_specialize=COUNTS)
 def feed(
-    S, Counts, Means, Squares, Weight, Bias, Live, W1, B1, W2, T, NewCounts, NewMeans, NewSquares, Mean, Scale, Variance,
-    rows, width, hidden, parts, programs, eps,
+    S, Mean, Scale, Weight, Bias, Live, W1, B1, W2, T, Counts, Means, Squares, rows, width, hidden, programs,
     MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr, PARTS: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr,
 ):  # fmt: skip
     """t = y + W2 φ(W1 y + b1) of y = BN(s), and this program's share of the statistics of t."""
     program = tl.program_id(0)
     column, inner = tl.arange(0, WIDTH), tl.arange(0, HIDDEN)
-    mean, scale = settled(Counts, Means, Squares, Mean, Scale, Variance, column, width, parts, eps, PARTS)
-    slope = load_vector(Weight, column, width) * scale
+    mean = load_vector(Mean, column, width)
+    slope = load_vector(Weight, column, width) * load_vector(Scale, column, width)
     bias = load_vector(Bias, column, width)
     w1 = load_tile(W1, inner, column, hidden, width).to(LOW)
     w2 = load_tile(W2, column, inner, width, hidden).to(LOW)
@@ -98,7 +96,7 @@ def feed(
         t = y + tl.dot(a.to(LOW), tl.trans(w2), input_precision=PRECISION)
         t = store_rounded(T, row, column, rows, width, t)
         count, new_mean, square = grow(count, new_mean, square, t, rows_alive(Live, row, rows, MASKED))
-    store_share(NewCounts, NewMeans, NewSquares, program, column, width, count, new_mean, square)
+    store_share(Counts, Means, Squares, program, column, width, count, new_mean, square)
 
 
 @triton.jit(do_not_specialize=COUNTS)

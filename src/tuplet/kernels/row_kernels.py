@@ -1,4 +1,4 @@
-"""Kernels that add rows up: over lists of rows, and by a small number that each row carries. No atomics."""
+"""Kernels that take rows, and that add rows up: over lists of rows, and by a small number that each row carries. No atomics."""
 
 # mypy: ignore-errors
 
@@ -47,6 +47,17 @@ def add_by_kind(
         total += tl.dot(same, x, input_precision=PRECISION)
     on = (number < kinds)[:, None] & (column < width)[None, :]
     tl.store(Share + (part * kinds + number[:, None]) * width + column[None, :], total, mask=on)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def take(Table, Rows, Out, rows, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Out = the row that each token takes of a table."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    on = (row < rows)[:, None] & (column < width)[None, :]
+    taken = tl.load(Rows + row, mask=row < rows, other=0).to(tl.int64)
+    values = tl.load(Table + taken[:, None] * width + column[None, :], mask=on, other=0.0)
+    tl.store(Out + row[:, None] * width + column[None, :], values, mask=on)
 
 
 @triton.jit(do_not_specialize=COUNTS)

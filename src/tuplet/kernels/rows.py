@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tuplet.kernels.beside import beside, dealt
 from tuplet.kernels.sizes import has_kernels, power
 
 SMALL = 128
 """Tables of so many rows have their gradient by comparing every row number with all of them."""
 PARTS = 128
 """Programs that share the rows then."""
+LONG = 128
+"""Rows that are added up at once, where lists are at least so long on average: what waits for memory waits less often."""
 MOST = 3
 """Tables whose rows a kernel adds at once."""
 
@@ -156,11 +160,35 @@ def _(sizes: Tensor, order: int, room: int) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.custom_op("tuplet::take", mutates_args=())
 def _take(x: Tensor, rows: Tensor, order: Tensor, begin: Tensor, end: Tensor, special: int) -> Tensor:
-    return x.index_select(0, rows)
+    return _taken(x, rows)
 
 
 @_take.register_fake
 def _(x: Tensor, rows: Tensor, *_: Any) -> Tensor:
+    return x.new_empty(len(rows), x.shape[1])
+
+
+def _taken(x: Tensor, rows: Tensor) -> Tensor:
+    """(T, d) rows of a table: several of them a program, where torch has one, which takes longer to begin than to copy a short row."""
+    from tuplet.kernels import row_kernels
+
+    x, rows = x.contiguous(), rows.contiguous()
+    out = x.new_empty(len(rows), x.shape[1])
+    tile, width = 32, min(64, power(x.shape[1], 16))
+    if out.numel():
+        row_kernels.take[-(-len(out) // tile), -(-out.shape[1] // width)](
+            x, rows, out, *out.shape, ROWS=tile, WIDTH=width
+        )
+    return out
+
+
+@torch.library.custom_op("tuplet::take_rows", mutates_args=())
+def _take_rows(x: Tensor, rows: Tensor) -> Tensor:
+    return _taken(x, rows)
+
+
+@_take_rows.register_fake
+def _(x: Tensor, rows: Tensor) -> Tensor:
     return x.new_empty(len(rows), x.shape[1])
 
 
@@ -229,6 +257,23 @@ def _(first: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(first, memory_format=torch.contiguous_format)
 
 
+@torch.library.custom_op("tuplet::take_sum_backward", mutates_args=())
+def _take_sum_gradient(
+    grad: Tensor, numbers: Sequence[Tensor], special: Sequence[int], counts: Sequence[int]
+) -> list[Tensor]:
+    """Of each table."""
+    grad, width = grad.contiguous(), grad.shape[1]
+    found = [grad.new_empty(count, width) for count in counts]
+    lists = zip(dealt(numbers, [4] * len(counts)), special, found, strict=True)
+    beside(*(partial(add_taken, grad, *own, *rest) for own, *rest in lists))
+    return found
+
+
+@_take_sum_gradient.register_fake
+def _(grad: Tensor, numbers: Any, special: Any, counts: Sequence[int]) -> list[Tensor]:
+    return [grad.new_empty(count, grad.shape[1]) for count in counts]
+
+
 def _take_sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, tables, numbers, special = inputs
     ctx.save_for_backward(*numbers)
@@ -236,11 +281,8 @@ def _take_sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _take_sum_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    numbers = ctx.saved_tensors
-    lists = [numbers[first : first + 4] for first in range(0, len(numbers), 4)]
-    parts = zip(lists, ctx.special, ctx.counts, strict=True)
-    tables = [_take_gradient(grad, *own, special, count) for own, special, count in parts]
-    return grad, tables, [None] * len(numbers), None
+    numbers = list(ctx.saved_tensors)
+    return grad, _take_sum_gradient(grad, numbers, ctx.special, ctx.counts), [None] * len(numbers), None
 
 
 _take_sum.register_autograd(_take_sum_backward, setup_context=_take_sum_setup)
@@ -263,7 +305,7 @@ def _add_up_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _add_up_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    return grad.index_select(0, ctx.saved_tensors[0]), None, None, None, None
+    return _take_rows(grad, ctx.saved_tensors[0]), None, None, None, None
 
 
 _add_up.register_autograd(_add_up_backward, setup_context=_add_up_setup)
@@ -275,6 +317,8 @@ def _launch_add_up(x: Tensor, order: Tensor, begin: Tensor, end: Tensor, out: Te
     if len(begin) == 0:
         return
     width = min(64, power(x.shape[1], 16))
+    long = len(x) >= LONG * len(begin)
+    sizes = {"ROWS": LONG if long else 32, "WIDTH": width, "num_warps": 8 if long else 4}
     row_kernels.add_up[len(begin), -(-x.shape[1] // width)](
-        x, order, begin, end, out, x.shape[1], out.stride(0), ORDERED=order.numel() > 0, ROWS=32, WIDTH=width
+        x, order, begin, end, out, x.shape[1], out.stride(0), ORDERED=order.numel() > 0, **sizes
     )

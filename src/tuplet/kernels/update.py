@@ -16,7 +16,7 @@ from tuplet.kernels import norm_kernels, update_kernels
 from tuplet.kernels.beside import beside, dealt, later
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import WARPS, move_running, normalise, room_for, sizes_of
+from tuplet.kernels.norm import WARPS, move_running, normalise, room_for, settle, sizes_of
 from tuplet.kernels.rows import MOST, Lists, add_taken, lists_of
 from tuplet.kernels.sizes import AT_ONCE, GRADIENT_PROGRAMS, power, precision
 
@@ -84,7 +84,8 @@ def _update(
         w2, hidden, t, *shares, rows, width, programs, COUNT=tables.shape[1] // width, MASKED=live is not None,
         **_choices(x, other, tables, gelu), num_warps=UPDATE_WARPS,
     )  # fmt: skip
-    normalise(t, shares, programs, weight, bias, z, found, eps)
+    settle(shares, programs, found, eps)
+    normalise(t, found, weight, bias, z)
     return z, hidden, t, found
 
 

@@ -184,7 +184,8 @@ class Transformer(nn.Module):
         if config.task == "graph":
             rows = prepared.query_graph
             tokens = len(rows.rows if isinstance(rows, Lists) else rows)
-            pooled = pool(x[:tokens], rows, prepared.layouts.graphs, config.pool)
+            x = x if tokens == len(x) else x[:tokens]  # the way back of a part of all is a copy of all
+            pooled = pool(x, rows, prepared.layouts.graphs, config.pool)
             return self.head(pooled / config.pool_unit if config.pool == "add" else pooled)
         if isinstance(self.node_pooling, NodePooling) and prepared.prefixes is not None:
             x = self.node_pooling(x, nodes, prepared.prefixes)

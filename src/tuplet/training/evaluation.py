@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -75,17 +75,29 @@ class Evaluation:
         fabric: Any = None,
     ) -> None:
         self.model, self.objective, self.part, self.fabric = model, objective, part, fabric
-        members = part.members.tolist()
+        self.graphs, self.options, members = graphs, options, part.members.tolist()
         tokens = dict(zip(members, token_counts(model, [graphs[member] for member in members]), strict=True))
-        counts = [tokens.get(member, 0) for member in range(len(graphs))]
+        self.tokens = [tokens.get(member, 0) for member in range(len(graphs))]
         self.rows = objective.rows(members, part.nodes) if members else torch.empty(0, dtype=torch.long)
-        batches = cut(members, options, counts)
-        rank, world = (fabric.global_rank, fabric.world_size) if fabric is not None else (0, 1)
-        sizes = [len(objective.rows(batch, part.nodes)) for batch in batches]
+        self.recorder: Recorder | None = None
+        self._cut(options)
+
+    def _cut(self, options: TrainOptions) -> None:
+        """Batches, and where the outputs of each stand among all."""
+        batches = cut(self.part.members.tolist(), options, self.tokens)
+        rank, world = (self.fabric.global_rank, self.fabric.world_size) if self.fabric is not None else (0, 1)
+        sizes = [len(self.objective.rows(batch, self.part.nodes)) for batch in batches]
         ends = list(accumulate(sizes))
         self.places = [(ends[i] - sizes[i], ends[i]) for i in range(rank, len(batches), world)]
-        self.held = Held(model, graphs, batches[rank::world], sum(counts))
-        self.recorder: Recorder | None = None
+        self.held = Held(self.model, self.graphs, batches[rank::world], sum(self.tokens))
+
+    def record(self, recorder: Recorder | None) -> None:
+        """Replay what ``recorder`` records, if there is one, in batches that are several times as large: training keeps some vectors of
+        every layer, so these need no more memory."""
+        self.recorder = recorder
+        if recorder is not None:
+            several = max(1, recorder.resident.model.config.depth // 2)
+            self._cut(replace(self.options, batch_size=several * self.options.batch_size))
 
     @torch.no_grad()
     def outputs(self) -> Tensor:

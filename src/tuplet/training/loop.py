@@ -160,7 +160,7 @@ class Loop:
         if self.fabric.device.type == "cpu":
             keep_freed()
         self.recorder = make_recorder(self.model, self.objective, self.options, self.fabric, self.state)
-        self.validation.recorder = self.recorder
+        self.validation.record(self.recorder)
         if self.recorder is None:
             self.graphs = checked_for(self.model, self.graphs, self.train.members.tolist())
         self._learn()

@@ -93,15 +93,26 @@ class Objective:
             outputs: (len(rows), outputs) as the model gives them: standardised where the task has ``std``.
             rows: of ``targets``.
         """
+        return self.difference(outputs, *self.wanted(rows, outputs.dtype))
+
+    def wanted(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+        """What outputs for these rows are compared with: classes, or numbers of a ``dtype`` as a model gives them, 0 where one is missing;
+        and whether they are there."""
         targets = self.targets[rows.to(self.targets.device)]
         if targets.dim() == 1:
-            return F.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="sum")
-        targets = targets.to(outputs.dtype)
+            return targets, targets != NO_CLASS
+        targets = targets.to(dtype)
         if self.mean is not None and self.std is not None:
-            targets = (targets - self.mean.to(outputs.dtype)) / self.std.to(outputs.dtype)
+            targets = (targets - self.mean.to(dtype)) / self.std.to(dtype)
         there = ~targets.isnan()
-        # a missing target becomes 0 before the loss, so that its gradient is 0 and not NaN
-        losses = _ELEMENTS[self.task.loss](outputs, torch.where(there, targets, 0.0), reduction="none")
+        return torch.where(there, targets, 0.0), there
+
+    def difference(self, outputs: Tensor, targets: Tensor, there: Tensor) -> Tensor:
+        """The sum of the losses of outputs and what is ``wanted``."""
+        if targets.dim() == 1:
+            return F.cross_entropy(outputs, targets, ignore_index=NO_CLASS, reduction="sum")
+        # a missing target has become 0 before the loss, so that its gradient is 0 and not NaN
+        losses = _ELEMENTS[self.task.loss](outputs, targets, reduction="none")
         return torch.where(there, losses, 0.0).sum()
 
     def natural(self, outputs: Tensor) -> Tensor:

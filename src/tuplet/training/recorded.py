@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tuplet.attention.weights import wide
 from tuplet.errors import TooLargeError
 from tuplet.kernels.beside import Late, beside, collected
+from tuplet.models.prepare import Prepared
 from tuplet.training.batches import Members
 from tuplet.training.objective import Objective
 from tuplet.training.options import TrainOptions
@@ -27,18 +28,41 @@ PORTIONS = 8
 
 
 @dataclass(frozen=True)
+class Ready:
+    """A batch that fills its room, and what its outputs are compared with.
+
+    Args:
+        batch: what the model runs.
+        room: what it has room for.
+        targets: numbers and whether they are there (see ``Objective.wanted``).
+        count: how many are.
+    """
+
+    batch: Prepared
+    room: Room
+    targets: tuple[Tensor, Tensor]
+    count: Tensor
+
+
+@dataclass(frozen=True)
 class Recording:
-    """What is done with a batch of one shape, from putting it together to the end.
+    """What is done with batches of one shape, in two recordings: a batch is put together while the one before is worked on.
 
     Args:
         ids: which graphs make the batch; written before a replay.
-        graph: the recording.
-        outputs: what it leaves behind, overwritten by the next replay.
+        together: puts the batch together.
+        ready: the batch, overwritten by the next replay.
+        graph: what is done with it.
+        outputs: what that leaves behind, overwritten by the next replay.
+        done: when the last replay has ended.
     """
 
     ids: Tensor
+    together: torch.cuda.CUDAGraph
+    ready: Ready
     graph: torch.cuda.CUDAGraph
     outputs: Tensor
+    done: torch.cuda.Event
 
 
 class _SharedError(Exception):
@@ -72,6 +96,7 @@ class Recorder:
         self.recordings: dict[tuple[bool, Room], Recording] = {}
         self.pool: Any = None
         self.stream = torch.cuda.Stream()  # one for all: libraries keep a workspace for every stream they have met
+        self.ahead = torch.cuda.Stream()
         _prime(state.optimiser)
         self.updates = [portion.step for portion in _portions(state.optimiser)]
 
@@ -93,25 +118,33 @@ class Recorder:
         key = learn, self.resident.room(members)
         if key not in self.recordings:
             self.recordings[key] = self._record(members, key[1], self._learn if learn else self._forward)
-        recording = self.recordings[key]
-        recording.ids.copy_(torch.tensor(members).pin_memory(), non_blocking=True)
+        recording, now = self.recordings[key], torch.cuda.current_stream()
+        with torch.cuda.stream(self.ahead):
+            self.ahead.wait_event(recording.done)
+            recording.ids.copy_(torch.tensor(members).pin_memory(), non_blocking=True)
+            recording.together.replay()
+        now.wait_stream(self.ahead)
         recording.graph.replay()
+        recording.done.record(now)
         return recording.outputs
 
-    def _record(self, members: Members, room: Room, act: Callable[[Tensor, Room], Tensor]) -> Recording:
+    def _record(self, members: Members, room: Room, act: Callable[[Ready], Tensor]) -> Recording:
         """Run once for real and without a trace, so that kernels are compiled; then record."""
         ids = torch.tensor(members, device=self.fabric.device)
         with self._without_trace():
-            act(ids, room)
-        graph = torch.cuda.CUDAGraph()
+            act(self._together(ids, room))
+        together, graph = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        # in memory of its own: what others write on the way must not be where this batch waits for its turn
+        with torch.cuda.graph(together, stream=self.stream):
+            ready = self._together(ids, room)
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                outputs = act(ids, room)
+                outputs = act(ready)
         except _SharedError:  # nothing is put off, then
             self.late = False
             return self._record(members, room, act)
         self.pool = graph.pool()
-        return Recording(ids, graph, outputs)
+        return Recording(ids, together, ready, graph, outputs, torch.cuda.Event())
 
     @contextmanager
     def _without_trace(self) -> Iterator[None]:
@@ -127,22 +160,26 @@ class Recorder:
                     tensor.copy_(value)
         torch.cuda.current_stream().wait_stream(self.stream)
 
-    def _forward(self, ids: Tensor, room: Room) -> Tensor:
-        """Outputs of a batch."""
-        found: Tensor = self.model(self.resident.prepared(ids, room))
-        return found if room.queries else found[: room.graphs]
+    def _together(self, ids: Tensor, room: Room) -> Ready:
+        """A batch and its targets."""
+        rows = self.resident.targets(ids, room)
+        batch = self.resident.prepared(ids, room)
+        return Ready(batch, room, self.objective.wanted(rows), self.valid[rows].sum().clamp_min(1))
 
-    def _learn(self, ids: Tensor, room: Room) -> Tensor:
+    def _forward(self, ready: Ready) -> Tensor:
+        """Outputs of a batch."""
+        found: Tensor = self.model(ready.batch)
+        return found if ready.room.queries else found[: ready.room.graphs]
+
+    def _learn(self, ready: Ready) -> Tensor:
         """The whole of a training step; its loss."""
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        with matmul_precision(MATMUL[self.options.precision]):
+        late_or_not = collected() if self.late else nullcontext(Late())
+        with matmul_precision(MATMUL[self.options.precision]), late_or_not as late:
             with self.fabric.autocast() if self.options.precision == "bf16" else nullcontext():
-                outputs = self._forward(ids, room)
-            rows = self.resident.targets(ids, room)
-            loss = self.objective.loss(outputs.to(wide(outputs.dtype)), rows)
-            count = self.valid[rows].sum().clamp_min(1)
-            with collected() if self.late else nullcontext(Late()) as late:
-                found = torch.autograd.grad(loss / count.to(loss.dtype), parameters, allow_unused=True)
+                outputs = self._forward(ready)
+            loss = self.objective.difference(outputs.to(wide(outputs.dtype)), *ready.targets)
+            found = torch.autograd.grad(loss / ready.count.to(loss.dtype), parameters, allow_unused=True)
         if not late.untouched(found):
             raise _SharedError
         for parameter, gradient in zip(parameters, found, strict=True):

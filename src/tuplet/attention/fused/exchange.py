@@ -79,7 +79,7 @@ class Exchange:
         self, grad: Tensor, grad_up: Tensor, real: Tensor, unreal: Tensor, table: Tensor, out: Tensor, lse: Tensor, up: Tensor,
         up_lse: Tensor, into: Tensor, seeing: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """(V, 3, h, c) gradients of ``unreal`` and (1, h) of ``table``; those of ``real`` are written ``into`` a tensor of its
+        """Shares of the gradients of ``unreal`` and of ``table``, for ``sums``; those of ``real`` are written ``into`` a tensor of its
         shape. Where tokens were ``seeing`` each other too, (T, h) the shift of ``gradients`` for that part."""
         tiles, joint = self._tiles(unreal), self.joint and seeing and self.rule.normalised
         shift = up_lse.new_empty(len(real) if seeing else 0, real.shape[2])
@@ -91,8 +91,12 @@ class Exchange:
             real, unreal, table, out, lse, grad, up, grad_up, up_lse, into, shift, share, entries, *self._given(real, unreal),
             SEEING=seeing, **self._choices(unreal, joint), maxnreg=REGISTERS[precision(unreal)],
         )  # fmt: skip
-        entry = add_shares(entries)[None] if related else torch.zeros_like(table)
-        return add_shares(share, unreal.dtype), entry, shift
+        return share, entries, shift
+
+    def sums(self, share: Tensor, entries: Tensor, unreal: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+        """(V, 3, h, c) gradients of ``unreal`` and (1, h) of ``table``, from the shares of all programs."""
+        entry = torch.zeros_like(table) if self.rule.relation == "none" else add_shares(entries)[None]
+        return add_shares(share, unreal.dtype), entry
 
     def _sizes(self, unreal: Tensor) -> dict[str, int]:
         """Products of matrices want at least 16 of everything."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from tuplet.attention.fused import exchange, launch
 from tuplet.attention.weights import Rule
+from tuplet.kernels.beside import beside
 from tuplet.patterns import Fused, FusedLines, FusedRows, unpack_fused
 
 
@@ -67,23 +69,26 @@ def _gradient(
     make = _maker(rows if unreal is None else upward or real.shape[1] == 1)
     grad_real = make(real)
     grad_other = real.new_empty(0) if other is None else _maker(rows and unreal is None)(other)
-    grad_unreal, grad_virtual_table, grad_table = (
-        real.new_empty(0),
-        torch.zeros_like(virtual_table),
-        torch.zeros_like(table),
-    )
     shift = None
+
+    def of_virtual() -> tuple[Tensor, Tensor]:
+        return real.new_empty(0), torch.zeros_like(virtual_table)
+
     if unreal is not None:
         exchanged = _exchange(virtual, virtual_numbers, rule, joint, upward)
-        grad_unreal, grad_virtual_table, shift = exchanged.backward(
+        share, entries, shift = exchanged.backward(
             grad, grad if grad_up is None else grad_up.contiguous(), real, unreal, virtual_table, message, lse, up, up_lse,
             grad_real, structure is not None,
         )  # fmt: skip
-    if structure is not None:
+        of_virtual = partial(exchanged.sums, share, entries, unreal, virtual_table)
+
+    def of_pattern() -> tuple[Tensor, Tensor]:
+        if structure is None:
+            return real.new_empty(0), torch.zeros_like(table)
         into = _parts(grad_real, None if other is None else grad_other)
-        *_, grad_table = launch.backward(
-            grad, None, *_parts(real, other), table, message, lse, structure, rule, into, shift
-        )
+        return launch.backward(grad, None, *_parts(real, other), table, message, lse, structure, rule, into, shift)[2:]
+
+    (_, grad_table), (grad_unreal, grad_virtual_table) = beside(of_pattern, of_virtual)
     return grad_real, grad_other, grad_unreal, grad_table, grad_virtual_table
 
 
