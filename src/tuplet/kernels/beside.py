@@ -51,6 +51,7 @@ class Late:
         done: when all is done that was put off until ``main`` did so last.
         read: what that reads; memory that must not be taken before.
         read_since: what is read by what other streams have put off since.
+        held: what is read by what may take until the end.
     """
 
     now: Late | None = None
@@ -62,6 +63,7 @@ class Late:
         self.done: torch.cuda.Event | None = None
         self.read: list[Any] = []
         self.read_since: list[Any] = []
+        self.held: list[Any] = []
 
     def untouched(self, tensors: Sequence[Tensor | None]) -> bool:
         """Whether all results are among these tensors, or their parts are: nobody has looked at one, to add it to another say."""
@@ -79,15 +81,15 @@ def collected() -> Iterator[Late]:
         Late.now = None
         if late.branch is not None:
             torch.cuda.current_stream().wait_stream(late.branch)
-        late.read, late.read_since = [], []
+        late.read, late.read_since, late.held = [], [], []
 
 
-def later(*tasks: Callable[[], Found], read: Sequence[Any]) -> list[Found]:
+def later(*tasks: Callable[[], Found], read: Sequence[Any], hold: bool = False) -> list[Found]:
     """What the tasks return: tensors, or nothing. While a CUDA graph is recorded in ``collected``, they are part of a branch that runs
     beside all that follows; nobody may look at the results before the end of that. ``read`` are the tensors that they read.
 
     The main stream waits for what was put off up to the last time that it did so itself; what that read is then let go. Other streams
-    wait for the main one whenever they begin.
+    wait for the main one whenever they begin. ``hold``: it is let go at the end, and nothing waits before, for what is small.
     """
     late = Late.now
     if late is None or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
@@ -95,13 +97,13 @@ def later(*tasks: Callable[[], Found], read: Sequence[Any]) -> list[Found]:
     here = torch.cuda.current_stream()
     if late.branch is None:
         late.branch = _branch(-1, here.device_index)
-    if here == late.main and late.done is not None:
+    if here == late.main and late.done is not None and not hold:
         here.wait_event(late.done)
     late.branch.wait_stream(here)
     with torch.cuda.stream(late.branch):
         found = [task() for task in tasks]
-    late.read_since.append(read)
-    if here == late.main:
+    (late.held if hold else late.read_since).append(read)
+    if here == late.main and not hold:
         late.read, late.read_since, late.done = late.read_since, [], late.branch.record_event()
     late.results += [one for one in found if isinstance(one, Tensor)]
     return found

@@ -77,7 +77,7 @@ def _linear_gradients(
         if not asked:
             found.append(grad.new_empty(0))
         elif leaf:
-            found += later(task, read=[grad, x])
+            found += later(task, read=[grad, x], hold=True)
         else:
             found.append(task())
     return found[0], found[1]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tuplet.encodings import Encoding
 from tuplet.errors import OptionError
 from tuplet.graphs import GraphBatch
+from tuplet.kernels import RowLinear
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class EncodingTable(nn.Module):
         self.encodings = encodings
         self.encoders = nn.ModuleList(encoding.encoder() for encoding in encodings)
         widths = {level: sum(e.width for e in encodings if e.level == level) for level in ("node", "pair", "simplex")}
-        self.node = nn.Linear(widths["node"], dim, bias=False) if widths["node"] else None
+        self.node = RowLinear(widths["node"], dim, bias=False) if widths["node"] else None
         self.maps = nn.ModuleList(
             nn.ModuleList(nn.Linear(e.width, dim, bias=False) for _ in simplex_dims(e))
             if e.level == "simplex"

@@ -196,11 +196,11 @@ class TupleEmbedding(nn.Module):
         self.pairs = position_pairs(order, directed)
         concat = init == "concat"
         self.node_maps = nn.ModuleList(RowLinear(dim, dim) for _ in range(order)) if concat else None
-        self.pair_maps = nn.ModuleList(nn.Linear(dim, dim, bias=False) for _ in self.pairs) if concat else None
+        self.pair_maps = nn.ModuleList(RowLinear(dim, dim, bias=False) for _ in self.pairs) if concat else None
         self.output = RowLinear(dim, dim) if concat else None
         self.index = nn.Linear(order, dim, bias=False) if index else None
         count = order * order if pair_width else 0
-        self.encoded_maps = nn.ModuleList(nn.Linear(pair_width, dim, bias=False) for _ in range(count))
+        self.encoded_maps = nn.ModuleList(RowLinear(pair_width, dim, bias=False) for _ in range(count))
 
     def forward(self, nodes: Tensor, table: Tensor | None, parts: TupleParts, encoded: Tensor | None = None) -> Tensor:
         """(T, d) from node vectors (N, d), the pair table (2 + E, d; None for k = 1) and encodings of pairs (sum of n², width)."""

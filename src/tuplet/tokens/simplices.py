@@ -177,8 +177,8 @@ class SimplexEmbedding(nn.Module):
         maps = [RowLinear(dim, dim) for _ in range(high + 1)]
         self.inputs = nn.ModuleList(maps) if concat else None
         self.outputs = nn.ModuleList(RowLinear(dim, dim) for _ in range(high + 1)) if concat else None
-        self.target = nn.Linear(dim, dim, bias=False) if concat and high > 0 else None
-        self.edge = nn.Linear(dim, dim, bias=False) if concat and high > 0 else None
+        self.target = RowLinear(dim, dim, bias=False) if concat and high > 0 else None
+        self.edge = RowLinear(dim, dim, bias=False) if concat and high > 0 else None
         self.degrees = nn.ModuleList(nn.Linear(1, dim, bias=False) for _ in range(high + 1)) if degree else None
         self.dimension = nn.Parameter(torch.randn(high + 1, dim) * 0.5)
         count = 2 if high > 0 else 1
