@@ -121,7 +121,11 @@ def dealt(items: Sequence[Any], counts: Sequence[int]) -> list[list[Any]]:
     return [[next(left) for _ in range(count)] for count in counts]
 
 
+FIRST = -1
+"""The priority of streams that others wait for: where both have work, theirs begins first."""
+
+
 @cache
 def _branch(number: int, device: int) -> torch.cuda.Stream:
-    """Always the same streams: the allocator keeps memory for each."""
-    return torch.cuda.Stream(device)
+    """Always the same streams: the allocator keeps memory for each. That of what is put off has a negative number."""
+    return torch.cuda.Stream(device, priority=0 if number < 0 else FIRST)

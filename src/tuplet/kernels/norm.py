@@ -1,4 +1,4 @@
-"""Batch norm of a residual sum over the live rows of a batch, as operators: three launches each way."""
+"""Batch norm of a residual sum over the live rows of a batch, as operators: three launches forward, two backward."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from torch import Tensor, nn
 
 from tuplet.kernels import norm_kernels
 from tuplet.kernels.beside import later
-from tuplet.kernels.sizes import power
+from tuplet.kernels.sizes import AT_ONCE, power
 
 PARTS = 128
 """Programs that share the rows when they are measured, at most."""
 WARPS = 4
 NUMBERS = 4096
 """Of a tile."""
-COLUMNS = 16
-"""Of the programs that put shares together."""
-FOUND = 4
-"""Rows of what ``measure_gradient`` finds."""
 
 
 @torch.library.custom_op("tuplet::add_batch_norm", mutates_args=())
@@ -53,45 +49,41 @@ def _(x: Tensor, added: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor,
 @torch.library.custom_op("tuplet::add_batch_norm_backward", mutates_args=())
 def _backward_op(
     grad: Tensor, s: Tensor, weight: Tensor, mean: Tensor, scale: Tensor, live: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Of s, and what ``measure_gradient`` finds."""
+) -> tuple[Tensor, Tensor, Tensor]:
     grad = grad.contiguous()
-    (rows, width), (_, sizes) = s.shape, sizes_of(s)
-    grad_s, found = torch.empty_like(s), measure_gradient(grad, s, live, mean, scale)
-    if rows:
-        norm_kernels.normalise_gradient[(-(-rows // sizes["ROWS"]),)](
-            grad, s, s if live is None else live, mean, scale, weight, found, grad_s, rows, width,
-            MASKED=live is not None, **sizes, num_warps=WARPS,
-        )  # fmt: skip
-    return grad_s, found
+    rows, width = s.shape
+    parts, sizes = sizes_of(s)
+    counts, sums, products = room_for(s, parts)
+    grad_s = torch.empty_like(s)
+    grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
+    mask = s if live is None else live
+    norm_kernels.measure_gradient[(parts,)](
+        grad,
+        s,
+        mask,
+        mean,
+        scale,
+        counts,
+        sums,
+        products,
+        rows,
+        width,
+        parts,
+        MASKED=live is not None,
+        **sizes,
+        num_warps=WARPS,
+    )
+    programs = min(AT_ONCE, -(-rows // sizes["ROWS"]))
+    norm_kernels.normalise_gradient[(programs,)](
+        grad, s, mask, mean, scale, weight, counts, sums, products, grad_s, grad_weight, grad_bias, rows, width, parts,
+        programs, MASKED=live is not None, **sizes, PARTS=power(parts, 1), num_warps=WARPS,
+    )  # fmt: skip
+    return grad_s, grad_weight, grad_bias
 
 
 @_backward_op.register_fake
-def _(grad: Tensor, s: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(s), s.new_empty(FOUND, s.shape[1], dtype=torch.float32)
-
-
-def measure_gradient(
-    grad: Tensor, s: Tensor, live: Tensor | None, mean: Tensor, scale: Tensor, into: Tensor | None = None
-) -> Tensor:
-    """(4, width) what the gradient of s needs of all rows of that of BN(s); see ``settle_gradient`` of the kernels."""
-    parts, sizes = sizes_of(s)
-    shares = room_for(s, parts)
-    norm_kernels.measure_gradient[(parts,)](
-        grad, s, s if live is None else live, mean, scale, *shares, *s.shape, parts, MASKED=live is not None, **sizes,
-        num_warps=WARPS,
-    )  # fmt: skip
-    return settle_gradient(shares, parts, s.new_empty(FOUND, s.shape[1], dtype=torch.float32) if into is None else into)
-
-
-def settle_gradient(shares: Iterable[Tensor], parts: int, into: Tensor) -> Tensor:
-    """``into`` (4, width), from the shares that ``parts`` programs have found."""
-    width = into.shape[1]
-    columns = min(COLUMNS, power(width, 1))
-    norm_kernels.settle_gradient[(-(-width // columns),)](
-        *shares, into, width, parts, COLUMNS=columns, PARTS=power(parts, 1), num_warps=WARPS
-    )
-    return into
+def _(grad: Tensor, s: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(s), torch.empty_like(weight), torch.empty_like(weight)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -104,8 +96,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 
 def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
     s, weight, mean, scale, live = ctx.saved_tensors
-    grad_s, found = _backward_op(grad, s, weight, mean, scale, live)
-    grad_weight, grad_bias, *_ = found.to(weight.dtype)
+    grad_s, grad_weight, grad_bias = _backward_op(grad, s, weight, mean, scale, live)
     return grad_s, None if ctx.added is None else grad_s.to(ctx.added), grad_weight, grad_bias, None, None
 
 
@@ -184,7 +175,7 @@ def masked_batch_norm(
 def settle(shares: Iterable[Tensor], parts: int, into: Sequence[Tensor] | Tensor, eps: float) -> None:
     """Write mean, scale and variance ``into`` vectors from the shares of them that ``parts`` programs have found."""
     width = into[0].numel()
-    columns = min(COLUMNS, power(width, 1))
+    columns = min(16, power(width, 1))
     norm_kernels.settle[(-(-width // columns),)](
         *shares, *into, width, parts, eps, COLUMNS=columns, PARTS=power(parts, 1), num_warps=WARPS
     )

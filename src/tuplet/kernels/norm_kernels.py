@@ -208,44 +208,23 @@ def measure_gradient(
 
 
 @triton.jit(do_not_specialize=COUNTS)
-def settle_gradient(
-    Counts, Sums, Products, Found, width, parts, COLUMNS: tl.constexpr, PARTS: tl.constexpr
-):  # fmt: skip
-    """Found (4, width) from the shares of all programs: the sum of the gradient's products with the normalised rows, which is the gradient
-    of the norm's weight; its sum, that of the norm's bias; 0, that of a bias before the norm; and the number of rows."""
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    count, total, product = gradient_sums(Counts, Sums, Products, column, width, parts, PARTS)
-    store_vector(Found, column, width, product)
-    store_vector(Found + width, column, width, total)
-    store_vector(Found + 2 * width, column, width, total * 0.0)
-    store_vector(Found + 3 * width, column, width, total * 0.0 + count)
-
-
-@triton.jit
-def before_norm(
-    G, S, row, column, rows, width, live, Mean, Scale, Weight, Found
-):  # fmt: skip
-    """A tile of the gradient of s from that of BN(s), and the normalised s; Found as ``settle_gradient`` has it."""
-    # everything is asked for before anything is worked on
-    s, grad = load_tile(S, row, column, rows, width), load_tile(G, row, column, rows, width)
-    scale = load_vector(Scale, column, width)
-    unit = (s - load_vector(Mean, column, width)[None, :]) * scale[None, :]
-    product, total = load_vector(Found, column, width), load_vector(Found + width, column, width)
-    grad -= (total[None, :] + unit * product[None, :]) / tl.load(Found + 3 * width)
-    slope = load_vector(Weight, column, width) * scale
-    return tl.where(live[:, None], grad * slope[None, :], 0.0), unit
-
-
-@triton.jit(do_not_specialize=COUNTS)
 def normalise_gradient(
-    G, S, Live, Mean, Scale, Weight, Found, GradS, rows, width,
-    MASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    G, S, Live, Mean, Scale, Weight, Counts, Sums, Products, GradS, GradWeight, GradBias, rows, width, parts, programs,
+    MASKED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     column = tl.arange(0, WIDTH)
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    live = rows_alive(Live, row, rows, MASKED)
-    grad, _ = before_norm(G, S, row, column, rows, width, live, Mean, Scale, Weight, Found)
-    store_tile(GradS, row, column, rows, width, grad)
+    count, total, product = gradient_sums(Counts, Sums, Products, column, width, parts, PARTS)
+    if tl.program_id(0) == 0:
+        store_vector(GradWeight, column, width, product)
+        store_vector(GradBias, column, width, total)
+    mean, scale = load_vector(Mean, column, width), load_vector(Scale, column, width)
+    slope = load_vector(Weight, column, width) * scale
+    for first in range(tl.program_id(0) * ROWS, rows, programs * ROWS):
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        unit = (load_tile(S, row, column, rows, width) - mean[None, :]) * scale[None, :]
+        grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
+        live = rows_alive(Live, row, rows, MASKED)
+        store_tile(GradS, row, column, rows, width, tl.where(live[:, None], grad * slope[None, :], 0.0))
 
 
 @triton.jit

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tuplet.kernels import post_norm_kernels
+from tuplet.kernels import norm_kernels, post_norm_kernels
 from tuplet.kernels.beside import beside, dealt, later
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import FOUND, measure_gradient, momentum_of, normalise, room_for, settle, settle_gradient
+from tuplet.kernels.norm import WARPS, momentum_of, normalise, room_for, settle, sizes_of
 from tuplet.kernels.normed import PARTS, Normed, origins, values
 from tuplet.kernels.project import weights_gradient
 from tuplet.kernels.sizes import AT_ONCE, GRADIENT_PROGRAMS, GRADIENT_ROWS, power, precision
@@ -123,11 +123,8 @@ def _gradients(
     grads: Sequence[Tensor], messages: Sequence[Tensor], kept: Sequence[Tensor], parameters: Sequence[Tensor],
     lives: Sequence[Tensor], gelu: bool,
 ) -> list[Tensor]:  # fmt: skip
-    """For each stream those of x and of the message; flat of W1, W2 and b1, and of Wo; and (2, 4, width) of weights and biases of
-    the norms, and of the biases before them, as ``measure_gradient`` finds them.
-
-    ``kept`` are t, what the norms found, and s or what makes x again.
-    """
+    """For each stream those of x and of the message; flat of W1, W2 and b1, and of Wo; and (2, 3, width) of weights and biases of
+    the norms, and of the biases before them. ``kept`` are t, what the norms found, and s or what makes x again."""
     count = len(grads)
     each = dealt(kept, [len(kept) // count] * count), dealt(parameters, [PARAMETERS] * count)
     streams = zip(grads, messages, *each, lives, strict=True)
@@ -142,7 +139,7 @@ def _(grads: Sequence[Tensor], messages: Sequence[Tensor], kept: Any, parameters
         output, w1, b1, w2 = own[0], *own[3:6]
         flat = w1.new_empty(w1.numel() + w2.numel() + len(b1), dtype=torch.float32)
         flat_output = w1.new_empty(output.numel() + len(output), dtype=torch.float32)
-        norms = w1.new_empty(2, FOUND, grad.shape[1], dtype=torch.float32)
+        norms = w1.new_empty(2, 3, grad.shape[1], dtype=torch.float32)
         found += [torch.empty_like(grad), torch.empty_like(message), flat, flat_output, norms]
     return found
 
@@ -172,7 +169,7 @@ def _backward(ctx: Any, grads: Sequence[Tensor]) -> tuple[Any, ...]:
         output, _, _, w1, b1, w2, *_ = own
         g1, g2, c1 = flat.split([w1.numel(), w2.numel(), len(b1)])
         grad_output = flat_output[: output.numel()]
-        (weight_s, bias_s, output_bias, _), (weight_t, bias_t, b2, _) = norms
+        (weight_s, bias_s, output_bias), (weight_t, bias_t, b2) = norms
         of_parameters += [grad_output.view_as(output), weight_s, bias_s, g1.view_as(w1), c1, g2.view_as(w2)]
         of_parameters += [weight_t, bias_t, output_bias, b2]
     return found[::GRADIENTS], [None] * ctx.known, found[1::GRADIENTS], of_parameters, [None] * count, None, None
@@ -212,34 +209,36 @@ def _backward_one(
     output, weight_s, bias_s, w1, b1, w2, weight_t, *_ = parameters
     (rows, width), hidden, masked = t.shape, len(w1), {"MASKED": len(live) > 0}
     (mean_s, scale_s, _), (mean_t, scale_t, _) = found
-    norms = torch.empty(2, FOUND, width, dtype=torch.float32, device=t.device)
-    s, *origin = before if len(before) == 1 else (torch.empty_like(t), *before)
-    measure = partial(measure_gradient, grad, t, live if len(live) else None, mean_t, scale_t, norms[1])
-    beside(measure, *([partial(_restore, s, message, output, origin)] if origin else []))
-    given = grad, t, mean_t, scale_t, weight_t, norms[1], s, mean_s, scale_s, weight_s, bias_s, live, w1, b1, w2
-    sizes = {**masked, **_low(message), "GELU": gelu, **_sizes(w1, GRADIENT_ROWS)}
-    programs = min(AT_ONCE, -(-rows // GRADIENT_ROWS))
-    new, grad_y, grad_message = room_for(s, programs), torch.empty_like(s), torch.empty_like(message)
-    post_norm_kernels.feed_gradient[(programs,)](
-        *given, grad_y, *new, rows, width, hidden, programs, **sizes, num_warps=FEED_WARPS
-    )
-    settle_gradient(new, programs, norms[0])
-    # the gradient of y is not needed any more: that of x is written over it
-    post_norm_kernels.message_gradient[(-(-rows // ROWS),)](
-        grad_y, s, output, live, mean_s, scale_s, weight_s, norms[0], grad_y, grad_message, rows, width, **masked,
-        **_low(message), ROWS=ROWS, WIDTH=power(width, 16), num_warps=FEED_WARPS,
-    )  # fmt: skip
+    parts, tile = sizes_of(t)
+    shares = room_for(t, parts)
+    norms = torch.empty(2, 3, width, dtype=torch.float32, device=t.device)
 
-    def of_feed() -> Tensor:
-        programs = min(GRADIENT_PROGRAMS, -(-rows // GRADIENT_ROWS))
-        share = s.new_empty(programs, 2 * w1.numel() + hidden, dtype=torch.float32)
-        post_norm_kernels.feed_weights_gradient[(programs,)](
-            *given, share, rows, width, hidden, programs, **sizes, num_warps=GRADIENT_WARPS
+    def measure() -> None:
+        norm_kernels.measure_gradient[(parts,)](
+            grad, t, live, mean_t, scale_t, *shares, rows, width, parts, **masked, **tile, num_warps=WARPS
         )
-        return add_shares(share)
 
+    s, *origin = before if len(before) == 1 else (torch.empty_like(t), *before)
+    beside(measure, *([partial(_restore, s, message, output, origin)] if origin else []))
+    programs = min(GRADIENT_PROGRAMS, -(-rows // GRADIENT_ROWS))
+    # what is not needed any more is written over: the gradient of y by that of x, and s, unless it is kept, by that of the message
+    grad_y = torch.empty_like(s)
+    grad_message = s if origin and message.dtype == s.dtype else torch.empty_like(message)
+    share = s.new_empty(programs, 2 * w1.numel() + hidden, dtype=torch.float32)
+    new, low = room_for(s, programs), _low(message)
+    post_norm_kernels.feed_gradient[(programs,)](
+        grad, t, mean_t, scale_t, weight_t, *shares, s, mean_s, scale_s, weight_s, bias_s, live, w1, b1, w2, grad_y, share,
+        *new, norms, rows, width, hidden, parts, programs, **masked, **low, GELU=gelu, **_sizes(w1, GRADIENT_ROWS),
+        PARTS=power(parts, 1), num_warps=GRADIENT_WARPS,
+    )  # fmt: skip
+    parts, programs = programs, min(AT_ONCE, -(-rows // ROWS))
+    post_norm_kernels.message_gradient[(programs,)](
+        grad_y, s, output, live, mean_s, scale_s, weight_s, *new, grad_y, grad_message, *norms[0, :2], rows,
+        width, parts, programs, **masked, **low, ROWS=ROWS, WIDTH=power(width, 16), PARTS=power(parts, 1),
+        num_warps=FEED_WARPS,
+    )  # fmt: skip
     of_output = partial(weights_gradient, grad_y, message, [], 1, [rows], torch.float32)
-    return grad_y, grad_message, *later(of_feed, of_output, read=[*given, grad_y, message]), norms
+    return grad_y, grad_message, *later(partial(add_shares, share), of_output, read=[share, grad_y, message]), norms
 
 
 def _restore(s: Tensor, message: Tensor, output: Tensor, origin: Sequence[Tensor]) -> None:

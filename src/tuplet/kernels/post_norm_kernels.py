@@ -14,7 +14,7 @@ import triton.language as tl
 from tuplet.kernels.dense_kernels import activation
 from tuplet.kernels.halves import halved
 from tuplet.kernels.norm_kernels import (
-    before_norm,
+    gradient_sums,
     grow,
     load_tile,
     load_vector,
@@ -24,6 +24,7 @@ from tuplet.kernels.norm_kernels import (
     store_rounded,
     store_share,
     store_tile,
+    store_vector,
 )
 from tuplet.kernels.sizes import COUNTS
 
@@ -31,9 +32,7 @@ from tuplet.kernels.sizes import COUNTS
 @triton.jit
 def _summed(x, m, wo, PRECISION: tl.constexpr):
     """x + Wo m, forward and when it is made again."""
-    m, by = halved(m, PRECISION)
-    wo, by_wo = halved(wo, PRECISION)
-    return x + tl.dot(m, tl.trans(wo), input_precision=PRECISION) * (by * by_wo)
+    return tl.dot(m, tl.trans(wo), acc=x, input_precision=PRECISION)
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -102,110 +101,100 @@ def feed(
     store_share(Counts, Means, Squares, program, column, width, count, new_mean, square)
 
 
-@triton.jit
-def _inside(
-    y, grad, w1, by1, w2, by2, B1, inner, hidden, GELU: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr
-):  # fmt: skip
-    """Of a tile of y and of the gradient of t: halves of both, φ(W1 y + b1), and the gradient of W1 y + b1."""
-    y, by_y = halved(y.to(LOW), PRECISION)
-    h = tl.dot(y, tl.trans(w1), input_precision=PRECISION) * (by_y * by1) + load_vector(B1, inner, hidden)[None, :]
-    a, slope = activation(h, GELU)
-    low, by = halved(grad.to(LOW), PRECISION)
-    grad_h = tl.dot(low, w2, input_precision=PRECISION) * (by * by2) * slope
-    return y, by_y, low, by, a, grad_h
-
-
-@triton.jit
-def _first_norm(S, row, column, rows, width, Mean, Scale, Weight, Bias):
-    """A tile of the normalised s, and of y = BN(s)."""
-    s = load_tile(S, row, column, rows, width)
-    unit = (s - load_vector(Mean, column, width)[None, :]) * load_vector(Scale, column, width)[None, :]
-    return unit, unit * load_vector(Weight, column, width)[None, :] + load_vector(Bias, column, width)[None, :]
-
-
 @triton.jit(do_not_specialize=COUNTS)
 def feed_gradient(
-    G, T, MeanT, ScaleT, WeightT, NormT, S, MeanS, ScaleS, WeightS, BiasS, Live, W1, B1, W2, GradY, Counts, Sums, Products,
-    rows, width, hidden, programs,
+    G, T, MeanT, ScaleT, WeightT, Counts, Sums, Products, S, MeanS, ScaleS, WeightS, BiasS, Live, W1, B1, W2,
+    GradY, Share, NewCounts, NewSums, NewProducts, Norms,
+    rows, width, hidden, parts, programs,
     MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """From the gradient of z that of y, and this program's share of the sums that the gradient of y = BN(s) needs. ``NormT`` is what
-    ``settle_gradient`` found for z = BN(t)."""
+    """From the gradient of z that of y; this program's share of those of W1, W2 and b1, and of the sums that the gradient of
+    y = BN(s) needs.
+
+    ``Norms`` (2, 3, width) are gradients of weights and biases of both norms, and of the biases before them, which are zero.
+    """
     program = tl.program_id(0)
     column, inner = tl.arange(0, WIDTH), tl.arange(0, HIDDEN)
-    w1, by1 = halved(load_tile(W1, inner, column, hidden, width).to(LOW), PRECISION)
-    w2, by2 = halved(load_tile(W2, column, inner, width, hidden).to(LOW), PRECISION)
-    count = tl.zeros((ROWS,), tl.float32)
-    total = tl.zeros((ROWS, WIDTH), tl.float32)
-    product = tl.zeros((ROWS, WIDTH), tl.float32)
-    for first in range(program * ROWS, rows, programs * ROWS):
-        row = (first + tl.arange(0, ROWS)).to(tl.int64)
-        live = rows_alive(Live, row, rows, MASKED)
-        unit, y = _first_norm(S, row, column, rows, width, MeanS, ScaleS, WeightS, BiasS)
-        grad, _ = before_norm(G, T, row, column, rows, width, live, MeanT, ScaleT, WeightT, NormT)
-        _, _, _, _, _, grad_h = _inside(y, grad, w1, by1, w2, by2, B1, inner, hidden, GELU, LOW, PRECISION)
-        low, by = halved(grad_h.to(LOW), PRECISION)
-        grad += tl.dot(low, w1, input_precision=PRECISION) * (by * by1)
-        store_tile(GradY, row, column, rows, width, grad)
-        count += live.to(tl.float32)
-        total += grad
-        product += grad * unit
-    count, total, product = tl.sum(count, 0), tl.sum(total, 0), tl.sum(product, 0)
-    store_share(Counts, Sums, Products, program, column, width, count, total, product)
-
-
-@triton.jit(do_not_specialize=COUNTS)
-def feed_weights_gradient(
-    G, T, MeanT, ScaleT, WeightT, NormT, S, MeanS, ScaleS, WeightS, BiasS, Live, W1, B1, W2, Share,
-    rows, width, hidden, programs,
-    MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, HIDDEN: tl.constexpr,
-):  # fmt: skip
-    """This program's share of the gradients of W1, W2 and b1. What ``feed_gradient`` found on its way is found again: nothing waits for
-    this, and the other has registers for more programs at once."""
-    program = tl.program_id(0)
-    column, inner = tl.arange(0, WIDTH), tl.arange(0, HIDDEN)
+    count, total, product = gradient_sums(Counts, Sums, Products, column, width, parts, PARTS)
+    if program == 0:
+        store_vector(Norms + 2 * width, column, width, total * 0.0)
+        store_vector(Norms + 3 * width, column, width, product)
+        store_vector(Norms + 4 * width, column, width, total)
+        store_vector(Norms + 5 * width, column, width, total * 0.0)
     w1, by1 = halved(load_tile(W1, inner, column, hidden, width).to(LOW), PRECISION)
     w2, by2 = halved(load_tile(W2, column, inner, width, hidden).to(LOW), PRECISION)
     grad_w1 = tl.zeros((HIDDEN, WIDTH), tl.float32)
     grad_w2 = tl.zeros((WIDTH, HIDDEN), tl.float32)
     grad_b1 = tl.zeros((ROWS, HIDDEN), tl.float32)
+    new_count = tl.zeros((ROWS,), tl.float32)
+    new_total = tl.zeros((ROWS, WIDTH), tl.float32)
+    new_product = tl.zeros((ROWS, WIDTH), tl.float32)
     for first in range(
         program * ROWS, rows, programs * ROWS
     ):  # registers are scarce: vectors are read anew for each tile
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         live = rows_alive(Live, row, rows, MASKED)
-        _, y = _first_norm(S, row, column, rows, width, MeanS, ScaleS, WeightS, BiasS)
-        grad, _ = before_norm(G, T, row, column, rows, width, live, MeanT, ScaleT, WeightT, NormT)
-        y, by_y, low, by, a, grad_h = _inside(y, grad, w1, by1, w2, by2, B1, inner, hidden, GELU, LOW, PRECISION)
+        t, grad = load_tile(T, row, column, rows, width), load_tile(G, row, column, rows, width)
+        s = load_tile(S, row, column, rows, width)
+        scale = load_vector(ScaleT, column, width)
+        unit = (t - load_vector(MeanT, column, width)[None, :]) * scale[None, :]
+        grad -= (total[None, :] + unit * product[None, :]) / count
+        slope = load_vector(WeightT, column, width) * scale
+        grad = tl.where(live[:, None], grad * slope[None, :], 0.0)
+        unit = (s - load_vector(MeanS, column, width)[None, :]) * load_vector(ScaleS, column, width)[None, :]
+        y = unit * load_vector(WeightS, column, width)[None, :] + load_vector(BiasS, column, width)[None, :]
+        y, by_y = halved(y.to(LOW), PRECISION)
+        h = tl.dot(y, tl.trans(w1), input_precision=PRECISION) * (by_y * by1) + load_vector(B1, inner, hidden)[None, :]
+        a, slope = activation(h, GELU)
         a, by_a = halved(a.to(LOW), PRECISION)
+        low, by = halved(grad.to(LOW), PRECISION)
+        grad_h = tl.dot(low, w2, input_precision=PRECISION) * (by * by2) * slope
         grad_b1 += grad_h
         grad_w2 += tl.dot(tl.trans(low), a, input_precision=PRECISION) * (by * by_a)
         low, by = halved(grad_h.to(LOW), PRECISION)
         grad_w1 += tl.dot(tl.trans(low), y, input_precision=PRECISION) * (by * by_y)
+        grad += tl.dot(low, w1, input_precision=PRECISION) * (by * by1)
+        store_tile(GradY, row, column, rows, width, grad)
+        new_count += live.to(tl.float32)
+        new_total += grad
+        new_product += grad * unit
     size = width * hidden
     own = Share + program * (2 * size + hidden)
     one, two = (inner < hidden), (column < width)
     tl.store(own + inner[:, None] * width + column[None, :], grad_w1, mask=one[:, None] & two[None, :])
     tl.store(own + size + column[:, None] * hidden + inner[None, :], grad_w2, mask=two[:, None] & one[None, :])
     tl.store(own + 2 * size + inner, tl.sum(grad_b1, 0), mask=one)
+    new_count, new_total, new_product = tl.sum(new_count, 0), tl.sum(new_total, 0), tl.sum(new_product, 0)
+    store_share(NewCounts, NewSums, NewProducts, program, column, width, new_count, new_total, new_product)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def message_gradient(
-    G, S, Wo, Live, Mean, Scale, Weight, Norm, GradX, GradM, rows, width,
+    G, S, Wo, Live, Mean, Scale, Weight, Counts, Sums, Products, GradX, GradM, GradWeight, GradBias,
+    rows, width, parts, programs,
     MASKED: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    PARTS: tl.constexpr,
 ):  # fmt: skip
     """From the gradient of y = BN(s) those of s, which is that of x, and of m."""
+    program = tl.program_id(0)
     column = tl.arange(0, WIDTH)
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    live = rows_alive(Live, row, rows, MASKED)
+    count, total, product = gradient_sums(Counts, Sums, Products, column, width, parts, PARTS)
+    if program == 0:
+        store_vector(GradWeight, column, width, product)
+        store_vector(GradBias, column, width, total)
+    mean, scale = load_vector(Mean, column, width), load_vector(Scale, column, width)
+    slope = load_vector(Weight, column, width) * scale
     wo, by_wo = halved(load_tile(Wo, column, column, width, width).to(LOW), PRECISION)
-    grad, _ = before_norm(G, S, row, column, rows, width, live, Mean, Scale, Weight, Norm)
-    store_tile(GradX, row, column, rows, width, grad)  # which may be G
-    grad, by = halved(grad.to(LOW), PRECISION)
-    store_tile(GradM, row, column, rows, width, tl.dot(grad, wo, input_precision=PRECISION) * (by * by_wo))
+    for first in range(program * ROWS, rows, programs * ROWS):
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)
+        # all is read before anything is written: GradX may be G, and GradM S
+        unit = (load_tile(S, row, column, rows, width) - mean[None, :]) * scale[None, :]
+        grad = load_tile(G, row, column, rows, width) - (total[None, :] + unit * product[None, :]) / count
+        grad = tl.where(rows_alive(Live, row, rows, MASKED)[:, None], grad * slope[None, :], 0.0)
+        store_tile(GradX, row, column, rows, width, grad)
+        grad, by = halved(grad.to(LOW), PRECISION)
+        store_tile(GradM, row, column, rows, width, tl.dot(grad, wo, input_precision=PRECISION) * (by * by_wo))
 
 
 @triton.jit

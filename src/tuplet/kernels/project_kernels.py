@@ -39,9 +39,8 @@ def _own_tile(One, Two, Three, kind, row, column, rows, width, KINDS: tl.constex
 
 
 @triton.jit
-def _put_map(x, by, w, bias, Out, row, end, column, width, stride, LOW: tl.constexpr, PRECISION: tl.constexpr):
-    w, by_w = halved(w.to(LOW), PRECISION)
-    out = tl.dot(x, tl.trans(w), input_precision=PRECISION) * (by * by_w) + bias
+def _put_map(x, w, bias, Out, row, end, column, width, stride, LOW: tl.constexpr, PRECISION: tl.constexpr):
+    out = tl.dot(x, tl.trans(w.to(LOW)), input_precision=PRECISION) + bias
     on = (row < end)[:, None] & (column < width)[None, :]
     tl.store(Out + row[:, None] * stride + column[None, :], out.to(Out.dtype.element_ty), mask=on)
 
@@ -62,13 +61,13 @@ def project(
     w1, b1 = load_tile(W1, column, column, width, width), load_tile(B1, one, column, biases, width)
     own = _own_tile(V0, V1, V2, kind, column, column, width, width, KINDS)
     bias = _own_tile(C0, C1, C2, kind, one, column, biases, width, KINDS)
-    x, by = halved(load_tile(X, row, column, end, width).to(LOW), PRECISION)
+    x = load_tile(X, row, column, end, width).to(LOW)
     stride = MAPS * width
     if MAPS > 1:
-        _put_map(x, by, w0, b0, Out, row, end, column, width, stride, LOW, PRECISION)
+        _put_map(x, w0, b0, Out, row, end, column, width, stride, LOW, PRECISION)
     if MAPS > 2:
-        _put_map(x, by, w1, b1, Out + width, row, end, column, width, stride, LOW, PRECISION)
-    _put_map(x, by, own, bias, Out + (MAPS - 1) * width, row, end, column, width, stride, LOW, PRECISION)
+        _put_map(x, w1, b1, Out + width, row, end, column, width, stride, LOW, PRECISION)
+    _put_map(x, own, bias, Out + (MAPS - 1) * width, row, end, column, width, stride, LOW, PRECISION)
 
 
 @triton.jit

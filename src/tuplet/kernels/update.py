@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tuplet.kernels import update_kernels
+from tuplet.kernels import norm_kernels, update_kernels
 from tuplet.kernels.beside import beside, dealt, later
 from tuplet.kernels.dense import add_shares
 from tuplet.kernels.halves import type_of
-from tuplet.kernels.norm import FOUND, measure_gradient, move_running, normalise, room_for, settle
+from tuplet.kernels.norm import WARPS, move_running, normalise, room_for, settle, sizes_of
 from tuplet.kernels.rows import MOST, Lists, add_taken, lists_of
 from tuplet.kernels.sizes import AT_ONCE, GRADIENT_PROGRAMS, power, precision
 
@@ -101,17 +101,32 @@ def _gradient(
     w1: Tensor, wo: Tensor | None, w2: Tensor, weight: Tensor, live: Tensor | None, hidden: Tensor, t: Tensor, found: Tensor,
     gelu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Of x, of o, and of the tables; flat of W1, W2, b1 and Wo; and of weight and bias of the norm, and of b2, as
-    ``measure_gradient`` finds them."""
+    """Of x, of o, and of the tables; flat of W1, W2, b1 and Wo; and (3, width) of weight and bias of the norm, and of
+    b2."""
     grad, (rows, width) = grad.contiguous(), x.shape
-    norm = measure_gradient(grad, t, live, found[0], found[1])
+    parts, sizes = sizes_of(x)
+    shares, masked = room_for(x, parts), {"MASKED": live is not None}
+    norm_kernels.measure_gradient[(parts,)](
+        grad,
+        t,
+        x if live is None else live,
+        *found[:2],
+        *shares,
+        rows,
+        width,
+        parts,
+        **masked,
+        **sizes,
+        num_warps=WARPS,
+    )
     grad_t, grad_h, grad_x = (torch.empty_like(x) for _ in range(3))
     grad_other = x.new_empty(0) if other is None else torch.empty_like(other)
-    grad_tables = torch.empty_like(tables)
+    grad_tables, norm = torch.empty_like(tables), x.new_empty(3, width, dtype=torch.float32)
     programs, choices = min(AT_ONCE, -(-rows // ROWS)), _choices(x, other, tables, gelu)
     update_kernels.update_gradient[(programs,)](
-        grad, t, found, weight, norm, hidden, x if live is None else live, w1, x if wo is None else wo, w2, grad_t, grad_h,
-        grad_x, grad_other, rows, width, programs, **choices, MASKED=live is not None, num_warps=UPDATE_WARPS,
+        grad, t, found, weight, *shares, hidden, x if live is None else live, w1, x if wo is None else wo, w2, grad_t, grad_h,
+        grad_x, grad_other, norm, rows, width, parts, programs, **choices, **masked, PARTS=power(parts, 1),
+        num_warps=UPDATE_WARPS,
     )  # fmt: skip
 
     def of_weights() -> Tensor:
@@ -133,7 +148,7 @@ def _gradient(
 @_gradient.register_fake
 def _(grad: Tensor, x: Tensor, other: Tensor | None, tables: Tensor, *rest: Any) -> Any:
     w1, wo = rest[2:4]
-    flat, norm = (x.new_empty(size, dtype=torch.float32) for size in ((_flat(w1, wo),), (FOUND, x.shape[1])))
+    flat, norm = (x.new_empty(size, dtype=torch.float32) for size in ((_flat(w1, wo),), (3, x.shape[1])))
     grad_other = x.new_empty(0) if other is None else torch.empty_like(other)
     return torch.empty_like(x), grad_other, torch.empty_like(tables), flat, norm
 
@@ -152,7 +167,7 @@ def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
     g1, g2, c1, go = flat.split([w1.numel(), w2.numel(), len(w1), 0 if wo is None else wo.numel()])
     beside = (None, None) if other is None or wo is None else (grad_other, go.view_as(wo))
     maps = (g1.view_as(w1), c1, beside[1], g2.view_as(w2))
-    return (grad_x, beside[0], grad_tables, [None] * len(numbers), None, *maps, *norm[:3], None, None, None)
+    return (grad_x, beside[0], grad_tables, [None] * len(numbers), None, *maps, *norm, None, None, None)
 
 
 _update.register_autograd(_backward, setup_context=_setup)

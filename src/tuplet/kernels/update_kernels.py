@@ -14,7 +14,7 @@ import triton.language as tl
 from tuplet.kernels.dense_kernels import activation
 from tuplet.kernels.halves import halved
 from tuplet.kernels.norm_kernels import (
-    before_norm,
+    gradient_sums,
     grow,
     load_tile,
     load_vector,
@@ -79,16 +79,25 @@ def update(
 
 @triton.jit(do_not_specialize=COUNTS)
 def update_gradient(
-    G, T, Found, Weight, Norm, H, Live, W1, Wo, W2, GradT, GradH, GradX, GradOther, rows, width, programs,
+    G, T, Found, Weight, Counts, Sums, Products, H, Live, W1, Wo, W2, GradT, GradH, GradX, GradOther, Norm,
+    rows, width, parts, programs,
     OTHER: tl.constexpr, MASKED: tl.constexpr, GELU: tl.constexpr, LOW: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """From the gradient of z those of t, of the hidden vectors, which is that of the rows taken, of x and of o.
 
-    ``Found`` are mean and scale of t, ``Norm`` what ``settle_gradient`` found.
+    ``Found`` are mean and scale of t. ``Norm`` (3, width) are gradients of weight and bias of the norm, and of the bias
+    before it, which is zero.
     """
     program = tl.program_id(0)
     column = tl.arange(0, WIDTH)
+    count, total, product = gradient_sums(Counts, Sums, Products, column, width, parts, PARTS)
+    if program == 0:
+        store_vector(Norm, column, width, product)
+        store_vector(Norm + width, column, width, total)
+        store_vector(Norm + 2 * width, column, width, total * 0.0)
+    mean, scale = load_vector(Found, column, width), load_vector(Found + width, column, width)
+    slope_t = load_vector(Weight, column, width) * scale
     w1, by1 = halved(load_tile(W1, column, column, width, width).to(LOW), PRECISION)
     w2, by2 = halved(load_tile(W2, column, column, width, width).to(LOW), PRECISION)
     wo, by_wo = w1, by1
@@ -97,8 +106,11 @@ def update_gradient(
     for first in range(program * ROWS, rows, programs * ROWS):
         row = (first + tl.arange(0, ROWS)).to(tl.int64)
         live = rows_alive(Live, row, rows, MASKED)
+        # everything is asked for before anything is worked on
+        t, grad = load_tile(T, row, column, rows, width), load_tile(G, row, column, rows, width)
         h = load_tile(H, row, column, rows, width)
-        grad, _ = before_norm(G, T, row, column, rows, width, live, Found, Found + width, Weight, Norm)
+        grad -= (total[None, :] + (t - mean[None, :]) * scale[None, :] * product[None, :]) / count
+        grad = tl.where(live[:, None], grad * slope_t[None, :], 0.0)
         store_tile(GradT, row, column, rows, width, grad)
         _, slope = activation(h, GELU)
         low, by = halved(grad.to(LOW), PRECISION)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tuplet.attention.weights import wide
 from tuplet.errors import TooLargeError
-from tuplet.kernels.beside import Late, beside, collected
+from tuplet.kernels.beside import FIRST, Late, beside, collected
 from tuplet.models.prepare import Prepared
 from tuplet.training.batches import Members
 from tuplet.training.objective import Objective
@@ -95,7 +95,8 @@ class Recorder:
         self.late = self.late and not resident.model.config.recompute
         self.recordings: dict[tuple[bool, Room], Recording] = {}
         self.pool: Any = None
-        self.stream = torch.cuda.Stream()  # one for all: libraries keep a workspace for every stream they have met
+        # one for all: libraries keep a workspace for every stream they have met
+        self.stream = torch.cuda.Stream(priority=FIRST)
         self.ahead = torch.cuda.Stream()
         _prime(state.optimiser)
         self.updates = [portion.step for portion in _portions(state.optimiser)]

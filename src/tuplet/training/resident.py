@@ -29,8 +29,8 @@ from tuplet.topology import Complex
 from tuplet.training.levels import KEPT, levels_of, simplices
 from tuplet.training.segments import Segments, Taken
 
-STEPS = 16
-"""Batches of about average size are padded to a multiple of a sixteenth of it."""
+STEPS = 32
+"""Batches of about average size are padded to a multiple of a thirty-second of it."""
 PORTION = 2000
 """Graphs that are read at once."""
 
@@ -120,7 +120,7 @@ class Resident:
     def room(self, members: Sequence[int]) -> Room:
         """Room for a batch, the same for many batches.
 
-        All levels have room for the same number of sixteenths of what they have in an average batch, steps of fewer than 64
+        All levels have room for the same number of thirty-seconds of what they have in an average batch, steps of fewer than 64
         rows not counted, and never for more than the largest graphs have. Pairs of nodes that have no rows have no say.
         """
         count, graphs = len(members), self.counts.shape[1]
