@@ -93,9 +93,9 @@ class Evaluation:
 
     def record(self, recorder: Recorder | None) -> None:
         """Replay what ``recorder`` records, if there is one, in batches that are several times as large: training keeps some vectors of
-        every layer, so these need no more memory."""
+        every layer, unless memory is spared, so these need no more of it."""
         self.recorder = recorder
-        if recorder is not None:
+        if recorder is not None and not recorder.sparing:
             several = max(1, recorder.resident.model.config.depth // 2)
             self._cut(replace(self.options, batch_size=several * self.options.batch_size))
 

@@ -50,16 +50,16 @@ class Recording:
 
     Args:
         ids: which graphs make the batch; written before a replay.
-        together: puts the batch together.
-        ready: the batch, overwritten by the next replay.
+        together: puts the batch together; None where that is part of the other.
+        ready: the batch, overwritten by the next replay; None likewise.
         graph: what is done with it.
         outputs: what that leaves behind, overwritten by the next replay.
         done: when the last replay has ended.
     """
 
     ids: Tensor
-    together: torch.cuda.CUDAGraph
-    ready: Ready
+    together: torch.cuda.CUDAGraph | None
+    ready: Ready | None
     graph: torch.cuda.CUDAGraph
     outputs: Tensor
     done: torch.cuda.Event
@@ -82,8 +82,8 @@ class Recorder:
     """
 
     late = True
-    """Whether gradients of weights are put off, which keeps what they are made of a little longer: not where layers are computed again
-    to save memory, and no more, once a weight is found to have several."""
+    """Whether gradients of weights are put off, which keeps what they are made of a little longer: not where memory is spared, and no more,
+    once a weight is found to have several."""
 
     def __init__(
         self, resident: Resident, objective: Objective, options: TrainOptions, fabric: Any, state: State
@@ -92,7 +92,8 @@ class Recorder:
         self.fabric, self.state = fabric, state
         self.model: nn.Module = resident.model
         self.valid = objective.valid.to(fabric.device)
-        self.late = self.late and not resident.model.config.recompute
+        self.sparing = resident.model.config.recompute  # layers are computed again to spare memory
+        self.late = self.late and not self.sparing
         self.recordings: dict[tuple[bool, Room], Recording] = {}
         self.pool: Any = None
         # one for all: libraries keep a workspace for every stream they have met
@@ -120,11 +121,13 @@ class Recorder:
         if key not in self.recordings:
             self.recordings[key] = self._record(members, key[1], self._learn if learn else self._forward)
         recording, now = self.recordings[key], torch.cuda.current_stream()
-        with torch.cuda.stream(self.ahead):
-            self.ahead.wait_event(recording.done)
+        ahead = now if recording.together is None else self.ahead
+        with torch.cuda.stream(ahead):
+            ahead.wait_event(recording.done)
             recording.ids.copy_(torch.tensor(members).pin_memory(), non_blocking=True)
-            recording.together.replay()
-        now.wait_stream(self.ahead)
+            if recording.together is not None:
+                recording.together.replay()
+        now.wait_stream(ahead)
         recording.graph.replay()
         recording.done.record(now)
         return recording.outputs
@@ -134,13 +137,15 @@ class Recorder:
         ids = torch.tensor(members, device=self.fabric.device)
         with self._without_trace():
             act(self._together(ids, room))
-        together, graph = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        # in memory of its own: what others write on the way must not be where this batch waits for its turn
-        with torch.cuda.graph(together, stream=self.stream):
-            ready = self._together(ids, room)
+        together, ready, graph = None, None, torch.cuda.CUDAGraph()
+        if not self.sparing:
+            together = torch.cuda.CUDAGraph()
+            # in memory of its own: what others write on the way must not be where this batch waits for its turn
+            with torch.cuda.graph(together, stream=self.stream):
+                ready = self._together(ids, room)
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                outputs = act(ready)
+                outputs = act(self._together(ids, room) if ready is None else ready)
         except _SharedError:  # nothing is put off, then
             self.late = False
             return self._record(members, room, act)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,7 +31,10 @@ from tuplet.training.levels import KEPT, levels_of, simplices
 from tuplet.training.segments import Segments, Taken
 
 STEPS = 32
-"""Batches of about average size are padded to a multiple of a thirty-second of it."""
+"""Batches of about average size are padded to a multiple of a thirty-second of it; where memory is spared of a sixteenth, since every
+shape has a recording that keeps some."""
+SPARE, TILE = 1.25, 32
+"""Levels that are no tokens have a quarter more room, so that they have little say in it; and rooms are multiples of so many rows."""
 PORTION = 2000
 """Graphs that are read at once."""
 
@@ -94,6 +98,10 @@ class Resident:
         self.totals = self.counts.sum(1)
         self.read = np.ones(len(self.counts), dtype=bool)
         self.read[2] = max(orders, default=1) > 1 or "pairs" in self.levels
+        self.spare = np.full(len(self.counts), SPARE)
+        above = len(of_tuples)  # where k-simplices of dimension 1 and more follow
+        tokens = [above + k if k else 1 for k in range(dims[0], dims[1] + 1)] if dims else list(orders)
+        self.spare[tokens] = 1.0
         self.rooms: dict[tuple[int, int], Room] = {}
 
     @staticmethod
@@ -120,16 +128,17 @@ class Resident:
     def room(self, members: Sequence[int]) -> Room:
         """Room for a batch, the same for many batches.
 
-        All levels have room for the same number of thirty-seconds of what they have in an average batch, steps of fewer than 64
-        rows not counted, and never for more than the largest graphs have. Pairs of nodes that have no rows have no say.
+        All levels have room for the same number of such parts of what they have in an average batch, and never for more than the largest
+        graphs have. Pairs of nodes that have no rows have no say.
         """
         count, graphs = len(members), self.counts.shape[1]
-        step = np.maximum(self.totals * count // (graphs * STEPS) + 1, 64)
+        parts = STEPS // 2 if self.model.config.recompute else STEPS
+        step = np.maximum(self.spare * self.totals * count / (graphs * parts), 1.0)
         wanted = self.counts[:, list(members)].sum(1) + 2
-        steps = int((-(-wanted // step))[self.read].max())
+        steps = math.ceil((wanted / step)[self.read].max())
         if (count, steps) not in self.rooms:
             most = np.sort(self.counts, axis=1)[:, -count:].sum(1) + 2
-            tight = np.minimum(-(-steps * step // 64) * 64, most)
+            tight = np.minimum((np.ceil(steps * step / TILE) * TILE).astype(most.dtype), most)
             edges, *sizes, kept, queries = np.where(self.read, tight, most).tolist()
             tuples, higher = sizes[: len(sizes) - self.dim], sizes[len(sizes) - self.dim :]
             queries = queries if "queries" in self.levels else 0
