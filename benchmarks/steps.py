@@ -2,8 +2,8 @@
 
     python benchmarks/steps.py zinc "A2^LN+VT" [--precision tf32] [--set recompute=true] [--steps 40] [--kernels 16]
 
-Steps follow each other without being waited for, as in training. Printed are milliseconds a step (five rounds), the most memory,
-and on a GPU, of five profiled steps, launches, the sum of their times, the time in which at least one runs, and the kernels: time
+Steps follow each other without being waited for, as in training. Printed are milliseconds a step (five rounds) and of a validation,
+the most memory, and on a GPU, of five profiled steps, launches, the sum of their times, the time in which at least one runs, and the kernels: time
 a step, launches a step, time a launch, and the time in which nothing else runs.
 """
 
@@ -54,6 +54,14 @@ def run(loop: Loop, batches: list[Members]) -> float:
     return 1e3 * (time.perf_counter() - begin) / len(batches)
 
 
+def validate(loop: Loop) -> float:
+    """Milliseconds of a validation, as there is one after every epoch."""
+    loop.validation.score()
+    begin = time.perf_counter()
+    loop.validation.score()  # which waits for the end
+    return 1e3 * (time.perf_counter() - begin)
+
+
 def print_kernels(loop: Loop, batches: list[Members], most: int) -> None:
     """What a GPU does in these steps."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
@@ -100,6 +108,7 @@ def main() -> None:
     how = "recorded" if loop.recorder is not None else "step by step"
     print(f"{options.model} on {options.data} in {loop.options.precision}, {how}")
     print("ms a step:", *(f"{run(loop, batches):.3f}" for _ in range(ROUNDS)))
+    print(f"ms a validation: {validate(loop):.1f}")
     if loop.fabric.device.type == "cuda":
         print(f"most memory: {torch.cuda.max_memory_allocated() / 1e9:.3f} GB")
         print_kernels(loop, batches[:PROFILED], options.kernels)
