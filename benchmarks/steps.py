@@ -3,8 +3,8 @@
     python benchmarks/steps.py zinc "A2^LN+VT" [--precision tf32] [--set recompute=true] [--steps 40] [--kernels 16]
 
 Steps follow each other without being waited for, as in training. Printed are milliseconds a step (five rounds) and of a validation,
-the most memory, and on a GPU, of five profiled steps, launches, the sum of their times, the time in which at least one runs, and the kernels: time
-a step, launches a step, time a launch, and the time in which nothing else runs.
+the most memory, and on a GPU, of five profiled steps, launches, the sum of their times, the time in which at least one runs, and the
+kernels: time a step, launches a step, time a launch, and the time in which nothing else runs.
 """
 
 from __future__ import annotations
