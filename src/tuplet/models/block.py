@@ -188,51 +188,30 @@ class Block(nn.Module):
         self, x: Tensor | Normed, y: Tensor | None, virtual: Tensor | Normed | None, layouts: Layouts
     ) -> tuple[Tensor | Normed, Tensor | Normed | None]:
         """(T, d) tokens and (G·m, d) virtual tuples after the layer; ``y`` are the keys' features if they are other tokens."""
-        once = self.once(x, virtual, layouts) if y is None else None
-        if once is not None:
-            return _two(layer_cpu.layers([once], follow=not _Pass.again))
-        messages = self.attention.messages(*self.enter(x, y, virtual, layouts), layouts)
-        return _two(leave(self._leaving(x, virtual, layouts), messages))
-
-    def once(self, x: Tensor | Normed, virtual: Tensor | Normed | None, layouts: Layouts) -> layer_cpu.Once | None:
-        """All of it as something to be done, where there is one function for it on a CPU, and not too many pairs; not where nothing goes
-        back, since it keeps all that the way back needs."""
-        attention = self.attention
-        if not (isinstance(x, Tensor) and isinstance(virtual, Tensor) and x.is_cpu and torch.is_grad_enabled()):
-            return None
-        leaving = self._leaving(x, virtual, layouts)
-        plain = attention.rule.relation != "reweight" and _are_compiled(leaving)
-        if not (plain and attention.is_mutual(x, virtual, layouts)):
-            return None
-        mutual = attention.mutual(x, virtual, layouts)
-        portions = mutual.portions()
-        if portions is None:
-            return None
-        several = [stream.after_on_cpu(values(own), output) for stream, own, output, _ in leaving]
-        return layer_cpu.Once(mutual, portions, several)
-
-    def _leaving(self, x: Tensor | Normed, virtual: Tensor | Normed | None, layouts: Layouts) -> list[Leaving]:
-        """What leaves the layer: tokens, and virtual ones if they are updated."""
         attention = self.attention
         leaving: list[Leaving] = [(self.tokens, x, attention.output, layouts.live)]
         if self.virtual is not None and virtual is not None and attention.upward(layouts) is not None:
             assert attention.virtual_output is not None
             leaving.append((self.virtual, virtual, attention.virtual_output, layouts.live_virtual))
-        return leaving
+        if (
+            y is None
+            and isinstance(x, Tensor)
+            and isinstance(virtual, Tensor)
+            and self._is_one(x, virtual, layouts, leaving)
+        ):
+            once = attention.mutual(x, virtual, layouts)
+            portions = once.portions()
+            if portions is not None:
+                several = [stream.after_on_cpu(values(own), output) for stream, own, output, _ in leaving]
+                return _two(layer_cpu.layer(once, portions, several, follow=not _Pass.again))
+        return _two(leave(leaving, attention.messages(*self.enter(x, y, virtual, layouts), layouts)))
 
-
-def run_at_once(
-    blocks: Sequence[Block], x: Tensor | Normed, virtual: Tensor | Normed | None, layouts: Layouts
-) -> tuple[int, Tensor | Normed, Tensor | Normed | None]:
-    """As many of the first layers in one function as there is one for, none of which somebody watches: how many, and what leaves them."""
-    given: list[layer_cpu.Once] = []
-    for block in blocks:
-        watched = block._forward_hooks or block._forward_pre_hooks or block._backward_hooks or block._backward_pre_hooks
-        once = None if watched else block.once(x, virtual, layouts)
-        if once is None:
-            break
-        given.append(once)
-    return (len(given), *_two(layer_cpu.layers(given, follow=not _Pass.again))) if given else (0, x, virtual)
+    def _is_one(self, x: Tensor, virtual: Tensor, layouts: Layouts, leaving: list[Leaving]) -> bool:
+        """Whether there is one function on a CPU for all of it, unless there are too many pairs; not where nothing goes back, since it
+        keeps all that the way back needs."""
+        attention = self.attention
+        plain = attention.rule.relation != "reweight" and torch.is_grad_enabled() and _are_compiled(leaving)
+        return plain and attention.is_mutual(x, virtual, layouts)
 
 
 def _two(left: Sequence[Tensor | Normed]) -> tuple[Tensor | Normed, Tensor | Normed | None]:

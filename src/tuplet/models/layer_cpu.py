@@ -1,4 +1,4 @@
-"""Layers of tokens and virtual tokens in one function on a CPU (``native/layer.c``): projections, attention both ways, what follows on it.
+"""A layer of tokens and virtual tokens in one function on a CPU (``native/layer.c``): projections, attention both ways, what follows on it.
 
 Each of the three is a function by itself, and so is each softmax. To begin and to end one takes a good part of the time that its work takes
 for a batch of small graphs, and what they find for the same tokens has to be added up, so they are one where they can be: where all pairs
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -100,48 +100,22 @@ class Mutual:
         return [*own, self.virtual_map.weight, self.virtual_map.bias]
 
 
-@dataclass(frozen=True)
-class Once:
-    """A layer that is done in one function.
-
-    Args:
-        attention: of its tokens; in a layer after the first, of tokens like those that it has.
-        portions: all pairs of its sights.
-        several: what follows on it for each kind of tokens that leave, the virtual ones among them or not.
-    """
-
-    attention: Mutual
-    portions: Sequence[Portion]
-    several: Sequence[After]
-
-    def plan(self) -> _Plan:
-        attention, first = self.attention, self.several[0]
-        ends, inner = list(accumulate(attention.kinds)), first.maps[0].out_features
-        several = len(self.several)
-        return _Plan(
-            sizes=(*attention.x.shape, len(attention.virtual), inner, attention.heads, int(first.gelu), several),
-            ranges=(len(ends) + 2, [0, 0, 0, *ends[:-1]], [ends[-1]] * 2 + ends),
-            maps=len(attention.maps),
-            rule=codes(attention.rule),
-            eps=[(float(after.norms[0].eps), float(after.norms[1].eps)) for after in self.several],
-            sights=attention.sights,
-            portions=self.portions,
-        )
-
-    @property
-    def weights(self) -> list[Tensor]:
-        """All that a plan counts on, in its order."""
-        return [*self.attention.weights, *(weight for after in self.several for weight in after.weights)]
-
-
-def layers(given: Sequence[Once], follow: bool) -> tuple[Tensor, ...]:
-    """Tokens, and virtual ones if they leave the last layer, after several layers; all but the last have both leave."""
-    first = given[0].attention
-    running = [[[running_of(norm, follow) for norm in after.norms] for after in once.several] for once in given]
-    tensors = [tensor for once in given for tensor in (once.attention.table, *once.weights)]
-    found: tuple[Tensor, ...] = _Layers.apply(
-        [once.plan() for once in given], running, first.x, first.virtual, *tensors
+def layer(attention: Mutual, portions: Sequence[Portion], several: Sequence[After], follow: bool) -> tuple[Tensor, ...]:
+    """``post_norm`` of ``several`` kinds of tokens, the virtual ones among them or not, with their messages."""
+    x, virtual, ends = attention.x, attention.virtual, list(accumulate(attention.kinds))
+    first, inner = several[0], several[0].maps[0].out_features
+    plan = _Plan(
+        sizes=(*x.shape, len(virtual), inner, attention.heads, int(first.gelu), len(several)),
+        ranges=(len(ends) + 2, [0, 0, 0, *ends[:-1]], [ends[-1]] * 2 + ends),
+        maps=len(attention.maps),
+        rule=codes(attention.rule),
+        eps=[(float(after.norms[0].eps), float(after.norms[1].eps)) for after in several],
+        sights=attention.sights,
+        portions=portions,
     )
+    weights = [*attention.weights, *(weight for after in several for weight in after.weights)]
+    running = [[running_of(norm, follow) for norm in after.norms] for after in several]
+    found: tuple[Tensor, ...] = _Layer.apply(plan, running, attention.table, x, virtual, *weights)
     return found
 
 
@@ -213,65 +187,37 @@ class _Plan:
         """For virtual tokens, where they do not leave."""
         return [None] * (2 - len(self.eps))
 
-    @property
-    def weights(self) -> int:
-        """How many there are."""
-        return 2 * self.maps + 2 + WEIGHTS * len(self.eps)
 
-
-class _Layers(torch.autograd.Function):
-    """Layer after layer; of each come its table and its weights."""
-
+class _Layer(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, plans: Sequence[_Plan], running: list[list[list[Running]]], *tensors: Tensor) -> Any:
-        x, virtual, *rest = (tensor.contiguous() for tensor in tensors)
-        kept = []
-        for plan, own, (table, *weights) in zip(plans, running, _of_layers(rest, plans), strict=True):
-            tokens, width, others, _, heads, *_ = plan.sizes
-            log_sums = heads * sum(sight.count for sight in plan.sights)
-            room = x.new_empty(4 * (tokens + others) * width)
-            more = x.new_empty((2 * (tokens + others) + 8) * width + log_sums + sum(plan.numbers))
-            left = [torch.empty_like(one) for one in (x, virtual)[: len(plan.eps)]]
-            seen = *plan.seen(back=False), table, *plan.rule
-            given = x, virtual, *plan.ranges, *plan.projections(weights), *seen, *plan.after(weights, own)
-            library_for(x).run("layer", *plan.sizes, *given, room, more, *left, *plan.none())
-            kept += [room, more, x, virtual]
-            x, *others_left = left
-            virtual = others_left[0] if others_left else virtual
-        ctx.save_for_backward(*kept, *rest)
-        ctx.plans = plans
+    def forward(ctx: Any, plan: _Plan, running: list[list[Running]], *tensors: Tensor) -> tuple[Tensor, ...]:
+        table, x, virtual, *weights = tensors = tuple(tensor.contiguous() for tensor in tensors)
+        tokens, width, others, _, heads, *_ = plan.sizes
+        log_sums = heads * sum(sight.count for sight in plan.sights)
+        room = x.new_empty(4 * (tokens + others) * width)
+        rest = x.new_empty((2 * (tokens + others) + 8) * width + log_sums + sum(plan.numbers))
+        left = [torch.empty_like(one) for one in (x, virtual)[: len(plan.eps)]]
+        seen = *plan.seen(back=False), table, *plan.rule
+        given = x, virtual, *plan.ranges, *plan.projections(weights), *seen, *plan.after(weights, running)
+        library_for(x).run("layer", *plan.sizes, *given, room, rest, *left, *plan.none())
+        ctx.save_for_backward(room, rest, *tensors)
+        ctx.plan = plan
         return tuple(left)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        plans, saved = ctx.plans, ctx.saved_tensors
-        count = KEPT * len(plans)
-        kept = [saved[first : first + KEPT] for first in range(0, count, KEPT)]
-        above: Sequence[Tensor] = [grad.contiguous() for grad in grads]
-        of_weights: list[Tensor] = []
-        for plan, (room, more, x, virtual), (table, *weights) in reversed(
-            list(zip(plans, kept, _of_layers(saved[count:], plans), strict=True))
-        ):
-            tokens, width, others, *_ = plan.sizes
-            spare = x.new_empty(4 * (tokens + others) * width + 2 * max(plan.numbers))
-            counts = [weight.numel() for weight in weights]
-            found = torch.empty_like(x), torch.empty_like(virtual), torch.zeros_like(table), x.new_empty(sum(counts))
-            own, _, other, _ = plan.projections(weights)
-            seen = *plan.seen(back=True), table, *plan.rule
-            given = x, virtual, *plan.ranges, own, other, *seen, *plan.after(weights, ())
-            library_for(x).run("layer_backward", *plan.sizes, *given, room, more, *above, *plan.none(), spare, *found)
-            *above, grad_table, sums = found
-            each = zip(sums.split_with_sizes(counts), weights, strict=True)
-            of_weights[:0] = [grad_table, *(grad.view_as(one) for grad, one in each)]
-        return None, None, *above, *of_weights
-
-
-KEPT = 4
-"""Tensors that a layer keeps beside its weights: what it finds on the way, in two, and tokens of both kinds."""
-
-
-def _of_layers(tensors: Sequence[Tensor], plans: Sequence[_Plan]) -> list[Sequence[Tensor]]:
-    """Table and weights of each layer."""
-    ends = list(accumulate((1 + plan.weights for plan in plans), initial=0))
-    return [tensors[begin:end] for begin, end in pairwise(ends)]
+        plan: _Plan = ctx.plan
+        room, rest, table, x, virtual, *weights = ctx.saved_tensors
+        tokens, width, others, *_ = plan.sizes
+        spare = x.new_empty(4 * (tokens + others) * width + 2 * max(plan.numbers))
+        counts = [weight.numel() for weight in weights]
+        found = torch.empty_like(x), torch.empty_like(virtual), torch.zeros_like(table), x.new_empty(sum(counts))
+        own, _, other, _ = plan.projections(weights)
+        seen = *plan.seen(back=True), table, *plan.rule
+        given = x, virtual, *plan.ranges, own, other, *seen, *plan.after(weights, ())
+        above = *(grad.contiguous() for grad in grads), *plan.none()
+        library_for(x).run("layer_backward", *plan.sizes, *given, room, rest, *above, spare, *found)
+        grad_x, grad_virtual, grad_table, sums = found
+        each = zip(sums.split_with_sizes(counts), weights, strict=True)
+        return None, None, grad_table, grad_x, grad_virtual, *(grad.view_as(one) for grad, one in each)

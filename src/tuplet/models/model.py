@@ -19,7 +19,7 @@ from tuplet.graphs import GraphBatch
 from tuplet.kernels import Lists, take
 from tuplet.kernels.normed import Normed, values
 from tuplet.models.attention import TokenAttention
-from tuplet.models.block import Block, computed_again, make_norm, run_at_once
+from tuplet.models.block import Block, computed_again, make_norm
 from tuplet.models.config import ModelConfig
 from tuplet.models.cost import BYTES_A_SIMPLEX, Cost, available_bytes, estimate, most_tokens, refuse_if_too_large
 from tuplet.models.cross import CrossUpdate
@@ -229,23 +229,15 @@ class Transformer(nn.Module):
         if y is not None and self.first_key_norm is not None:
             y = self.first_key_norm(y).to(y.dtype)
         others: Tensor | Normed | None = virtual
-        blocks: list[Any] = list(self.layers)[:depth]
-        done = 0
-        if y is None and not self._recomputes:
-            done, tokens, others = run_at_once(blocks, tokens, others, prepared.layouts)
-        for number, layer in enumerate(blocks[done:], start=done):
+        for number, layer in enumerate(list(self.layers)[:depth]):
             tokens, others = self._run(layer, tokens, y, others, prepared.layouts)
             if y is not None and prepared.cross is not None and number < len(self.updates):
                 y, e = self._run(self.updates[number], values(tokens), y, e, prepared.cross)
         return values(tokens), y, None if others is None else values(others)
 
-    @property
-    def _recomputes(self) -> bool:
-        return self.config.recompute and self.training and torch.is_grad_enabled()
-
     def _run(self, module: nn.Module, *inputs: Any) -> Any:
         """What a module makes of its inputs; with ``recompute`` nothing else is kept for the backward pass."""
-        if not self._recomputes:
+        if not (self.config.recompute and self.training and torch.is_grad_enabled()):
             return module(*inputs)
         drawn = self.config.dropout > 0
         return checkpoint(
