@@ -127,6 +127,16 @@ def test_pictures_are_the_same_every_time_and_none_without_results(places):
         assert "AS0:1-dense+attn.bias" in picture
 
 
+def test_a_run_that_stopped_in_its_first_epoch_has_no_curve(places):
+    pretend(places, "webkb", columns=["texas"], seeds=(0,))
+    (job,) = select(read_table("webkb"), columns=["texas"], seeds=(1,))
+    values = {"epochs": 0, "planned": 8}
+    Outcome(job, False, values, {}, job.options().plain(), {**ABOUT, "command": job.command}).write(places)
+    (report,) = report_on(places.results, ["webkb"])
+    assert to_html([report]).count("<svg") == 2
+    assert "1, 1 unfinished" in to_markdown([report])
+
+
 def test_reproduce_runs_lists_skips_and_reports(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["reproduce", "edge-csl", "--rows", "GIN", "--columns", "csl", "--seeds", "0", "--epochs", "1"]

@@ -75,7 +75,10 @@ def curves(title: str, lines: Sequence[Line]) -> str | None:
     figure, every = _figure(2.35 * across + 0.4, 1.75 * down + 0.5, down, across, sharey=True)
     for axes, row in zip(every, rows, strict=False):
         for line in (line for line in drawn if line.row is row):
-            for number, outcome in enumerate(line.outcomes):
+            begun = [
+                outcome for outcome in line.outcomes if outcome.curve.get("epoch")
+            ]  # one may have stopped in its first epoch
+            for number, outcome in enumerate(begun):
                 _curve(axes, line, outcome, None if number else NAMES[line.form])
         axes.set_title(row.name, loc="left", fontsize=8)
         axes.grid(color=GRID, linewidth=0.6)
