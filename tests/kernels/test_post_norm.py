@@ -7,6 +7,8 @@ import torch
 from kernel_cases import DEVICE, MANY
 from torch import nn
 
+from matrix_units import Product
+
 pytest.importorskip("triton")
 
 from tuplet.kernels.post_norm import PostNorm, post_norm
@@ -27,10 +29,10 @@ def run(modules, x, message, gelu, live):
     return post_norm(PostNorm(x, message, output, (first, last), (one, two), gelu, live))[0].values
 
 
-def plain(modules, x, message, gelu):
+def plain(modules, x, message, gelu, apply=nn.Module.__call__):
     output, first, last, one, two = modules
-    y = first(x + output(message))
-    return last(y + two((nn.GELU() if gelu else nn.ReLU())(one(y))))
+    y = first(x + apply(output, message))
+    return last(y + apply(two, (nn.GELU() if gelu else nn.ReLU())(apply(one, y))))
 
 
 @pytest.mark.usefixtures("_few_programs")
@@ -115,8 +117,15 @@ def test_messages_of_low_precision():
 
 
 def test_several_streams_and_tf32_in_one_operator():
-    """Each stream as if alone; in tf32 each product is as wrong as ten bits of mantissa make it, and no more."""
-    torch.manual_seed(0)
+    """Each stream as if alone; in tf32 results and gradients are as wrong as those of torch's own modules, not by a bit more."""
+    off = [errors_in_tf32(seed) for seed in range(4)]
+    mine, torchs = torch.tensor(off).mean((0, 1))
+    assert 1e-6 < mine < 1.5 * torchs
+
+
+def errors_in_tf32(seed):
+    """The largest error of each stream, and that of plain torch whose products are in tf32, both against float64."""
+    torch.manual_seed(seed)
     streams = [(make(width), *(torch.randn(rows, width, device=DEVICE) for _ in range(2))) for rows, width in SHAPES]
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
@@ -127,16 +136,28 @@ def test_several_streams_and_tf32_in_one_operator():
         sum(z.values.cos().sum() for z in found).backward()
     finally:
         torch.set_float32_matmul_precision(before)
+    errors = []
     for z, mine, (modules, x, message) in zip(found, given, streams, strict=True):
-        other = copy.deepcopy(modules).double()
-        expected = plain(other, x.double(), message.double(), True)
-        expected.cos().sum().backward()
-        pairs = [
-            (z.values, expected),
-            *zip((p.grad for p in mine.parameters()), (p.grad for p in other.parameters()), strict=True),
-        ]
-        off = [float((a - b).abs().max()) / max(1.0, float(b.abs().max())) for a, b in pairs]
-        assert 1e-6 < max(off) < 2**-8
+        exact, rounded = copy.deepcopy(modules).double(), copy.deepcopy(modules)
+        expected = with_gradients(exact, plain(exact, x.double(), message.double(), True))
+        in_tf32 = with_gradients(rounded, plain(rounded, x, message, True, tf32))
+        results = [z.values.detach(), *(parameter.grad for parameter in mine.parameters())]
+        errors.append((largest_error(results, expected), largest_error(in_tf32, expected)))
+    return errors
+
+
+def tf32(linear, x):
+    return Product.apply(x, linear.weight.t(), "tf32") + linear.bias
+
+
+def with_gradients(modules, values):
+    values.cos().sum().backward()
+    return [values.detach(), *(parameter.grad for parameter in modules.parameters())]
+
+
+def largest_error(found, expected):
+    pairs = zip(found, expected, strict=True)
+    return max(float((a - b).abs().max()) / max(1.0, float(b.abs().max())) for a, b in pairs)
 
 
 def test_a_stream_that_nothing_reads():
