@@ -267,10 +267,11 @@ def test_numbers_that_the_model_cannot_hold_are_refused():
         build("A1", node_types=None, node_dim=1, edge_types=None).float()(graph)
 
 
-def test_sums_in_units_are_the_same_functions():
-    """Dividing the head's first weights by the unit is the same as dividing the sums; a mean has no unit."""
+@pytest.mark.parametrize("name", ["A2^LN", "AS0:1^SN+VS", "GIN", "PPGN"])
+def test_sums_in_units_are_the_same_functions(name):
+    """Dividing the head's first weights by the unit is the same as dividing the sums; means and single nodes have no unit."""
     plain, scaled = (
-        build("A2^LN", node_types=None, edge_types=None, pool="add", pool_unit=unit).double().eval() for unit in (1, 40)
+        build(name, node_types=None, edge_types=None, pool="add", pool_unit=unit).double().eval() for unit in (1, 40)
     )
     scaled.load_state_dict(plain.state_dict())
     graphs = ["CF", "DDW"]
@@ -278,12 +279,13 @@ def test_sums_in_units_are_the_same_functions():
     with torch.no_grad():
         scaled.head.layers[0].weight.mul_(40)
     torch.testing.assert_close(plain(graphs), scaled(graphs))
-    means = [build("A2^LN", node_types=None, edge_types=None, pool="mean", pool_unit=unit).eval() for unit in (1, 40)]
-    means[1].load_state_dict(means[0].state_dict())
-    assert torch.equal(means[0](graphs), means[1](graphs))
+    for unread in ({"pool": "mean"}, {"pool": "add", "task": "node"}):
+        pair = [build(name, node_types=None, edge_types=None, pool_unit=unit, **unread).eval() for unit in (1, 40)]
+        pair[1].load_state_dict(pair[0].state_dict())
+        assert torch.equal(pair[0](graphs), pair[1](graphs))
     for bad in (0, -1.0, float("inf"), "many", True):
         with pytest.raises(OptionError, match=r"pool_unit: expected a positive number; came "):
-            build("A2^LN", pool="add", pool_unit=bad)
+            build(name, pool="add", pool_unit=bad)
 
 
 @pytest.mark.parametrize("name", ["A2^LN", "A2-Linear", "A1^LN"])

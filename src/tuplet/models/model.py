@@ -185,8 +185,7 @@ class Transformer(nn.Module):
             rows = prepared.query_graph
             tokens = len(rows.rows if isinstance(rows, Lists) else rows)
             x = x if tokens == len(x) else x[:tokens]  # the way back of a part of all is a copy of all
-            pooled = pool(x, rows, prepared.layouts.graphs, config.pool)
-            return self.head(pooled / config.pool_unit if config.pool == "add" else pooled)
+            return self.head(pool(x, rows, prepared.layouts.graphs, config.pool))
         if isinstance(self.node_pooling, NodePooling) and prepared.prefixes is not None:
             x = self.node_pooling(x, nodes, prepared.prefixes)
         elif isinstance(self.node_pooling, SimplexPooling) and prepared.incidence is not None:

@@ -121,18 +121,22 @@ class NodePooling(nn.Module):
 
 
 class Head(nn.Module):
-    """width -> d/2 -> d/4 -> outputs, in float32 or more: a pooled sum may exceed what a narrow type holds."""
+    """width -> d/2 -> d/4 -> outputs, in float32 or more: a pooled sum may exceed what a narrow type holds.
+
+    Sums over the tokens of a graph come in units of ``config.pool_unit``.
+    """
 
     def __init__(self, config: ModelConfig, width: int) -> None:
         super().__init__()
         widths = [width, max(1, config.dim // 2), max(1, config.dim // 4), config.outputs]
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
         self.activation = make_activation(config.activation)
+        self.unit = config.pool_unit if config.task == "graph" and config.pool == "add" else 1.0
 
     def forward(self, x: Tensor) -> Tensor:
         linears = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
         with own_precision(x):
-            x = x.to(wide(x.dtype))
+            x = x.to(wide(x.dtype)) if self.unit == 1 else x.to(wide(x.dtype)) / self.unit
             for number, layer in enumerate(linears):
                 x = F.linear(self.activation(x) if number else x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
         return narrow(x, linears[0].weight.dtype)

@@ -37,6 +37,7 @@ class BaselineConfig:
         node_dim, edge_dim: width of a real feature vector. GCN and GIN do not read features of edges.
         dropout: on what a layer adds.
         pool: pooling to graphs: "mean", "add" or "max".
+        pool_unit: graph outputs are made of sums divided by this number; read for "add" alone.
         norm: "batch", "layer" or "none"; None picks "layer" for Graphormer and "batch" for all others, as in their papers.
         activation: "gelu" or "relu".
         encodings: positional and structural encodings, as objects of ``tuplet.encodings`` or short forms ("RWSE:20:28").
@@ -63,6 +64,7 @@ class BaselineConfig:
     edge_dim: int | None = None
     dropout: float = 0.0
     pool: Literal["add", "mean", "max"] = "mean"
+    pool_unit: float = 1.0
     norm: Literal["batch", "layer", "none"] | None = None
     activation: Literal["gelu", "relu"] = "gelu"
     encodings: tuple[Encoding, ...] = ()
@@ -134,6 +136,7 @@ class BaselineConfig:
             edge_types=self.edge_types,
             edge_dim=self.edge_dim,
             pool=self.pool,
+            pool_unit=self.pool_unit,
             norm=self.norm or "batch",
             norm_position="pre" if self.name == "Graphormer" else "post",
             activation=self.activation,
