@@ -46,7 +46,7 @@ class Laid:
     Args:
         queries, keys: numbers of tokens.
         groups, types: of the pattern.
-        fused: one structure of all groups; in the joint form one a group.
+        fused: one structure of all groups; in the joint form one, or one a group.
         attend: of a group, with some dense attention for defined pairs.
     """
 
@@ -224,6 +224,8 @@ def run_fused(case: Case, laid: Laid) -> Callable:
 
     def run(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> tuple[Tensor, Tensor | None]:
         rule = rule_of(case)
+        if case.softmax == "joint" and len(laid.fused) == 1:
+            return attend(q, k, v, laid.fused[0], table.flatten(0, 1), rule)[0], None
         if case.softmax == "joint":
             parts = zip(laid.fused, table, strict=True)
             return join([attend(q, k, v, group, own, rule) for group, own in parts], rule), None

@@ -25,6 +25,12 @@ FORMS = [
     ("AS0:1^VS", {}),
     ("A2^VT", {"softmax": "joint", "relation": "reweight"}),
     ("A2^LN+VT", {"heads": 3, "dim": 15}),
+    ("A2^LN+VT", {"softmax": "joint"}),
+    ("A3^LN+VT", {"softmax": "joint", "relation": "scale", "heads": 3, "dim": 15}),
+    ("A2-ReLU^LN+VT", {"softmax": "joint", "relation": "reweight"}),
+    ("A2^LN", {"softmax": "joint"}),
+    ("A2(connected)^LN+VT", {"softmax": "joint"}),
+    ("A1,2^Ngbh", {"softmax": "joint"}),
     ("AS0:1^SN+VS", {"heads": 1, "dim": 20}),
 ]
 

@@ -155,14 +155,15 @@ class TokenAttention(nn.Module):
         return pattern.shared_self + own * (pattern.groups if self.joint else 1)
 
     def table(self, pattern: int, group: int, heads: slice, layouts: Layouts) -> Tensor | None:
-        """(types, heads) numbers of a group: in the joint form each group has types of its own but for the tuple itself."""
+        """(types, heads) numbers of a group: in the joint form each group has types of its own but for the tuple itself, and one structure
+        of all groups has the types of all."""
         if self.rule.relation == "none":
             return None
         if layouts.values is not None:
             values = layouts.values.to(self.query.weight.dtype)[:, None]
             return (values.expand(-1, self.heads) if self.phi is None else self.phi(values))[:, heads]
         table = self.tables[pattern][:, heads]
-        if not self.joint or self.patterns[pattern].groups == 1:
+        if not self.joint or len(layouts.patterns[pattern]) == 1:
             return table
         shared = int(self.patterns[pattern].shared_self)
         own = self.patterns[pattern].types - shared
@@ -264,11 +265,10 @@ class TokenAttention(nn.Module):
         groups += [] if layouts.from_virtual is None else [layouts.from_virtual]
         fused = all(isinstance(group, FusedLines | FusedRows) for group in groups)
         few = len(layouts.virtual_graph) * self.heads * self.query.in_features <= FEW * layouts.graphs
-        return fused and len(layouts.patterns) <= 1 and few and self.features is None and self._one_table
+        return fused and len(layouts.patterns) <= 1 and few and self.features is None and self._one_table(layouts)
 
-    @property
-    def _one_table(self) -> bool:
-        return not self.joint or all(pattern.groups == 1 for pattern in self.patterns)
+    def _one_table(self, layouts: Layouts) -> bool:
+        return not self.joint or all(len(groups) == 1 for groups in layouts.patterns)
 
     def _mixed_at_once(
         self, real: Tensor, other: Tensor | None, unreal: Tensor | None, layouts: Layouts

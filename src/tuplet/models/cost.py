@@ -218,7 +218,11 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device,
 def _at_once(config: ModelConfig, patterns: Patterns) -> bool:
     """Whether one fused operator does all of a layer's attention (``TokenAttention._at_once``)."""
     choices = config.choices
-    one = len(patterns) < 2 and (not config.joint or all(pattern.groups == 1 for pattern in patterns))
+    lists = (
+        _are_rows(config, patterns) or choices.cross
+    )  # which are walked one after another, where they have one softmax
+    apart = [pattern for pattern in patterns if pattern.groups > 1 and (pattern.types > 1 or not lists)]
+    one = len(patterns) < 2 and not (config.joint and apart)
     few = not choices.virtual or config.virtual * config.heads * config.dim <= FEW
     return one and few and choices.kernel in ("softmax", "relu")
 

@@ -89,10 +89,11 @@ class Pattern(ABC, Generic[T]):
         )
 
     def fused(self, queries: T, keys: T, typed: bool, joint: bool) -> tuple[Structure | Fused, ...]:
-        """The layouts for fused kernels: all groups in one structure, or one structure a group where they share a softmax."""
+        """The layouts for fused kernels: all groups in one structure; where they share a softmax lists of keys without types are one
+        structure too, and all else is one a group."""
         groups = self.layouts(queries, keys, typed, joint)
-        if not joint:
-            return fuse(groups, keys.total)
+        if not joint or self.types == 1:
+            return fuse(groups, keys.total, joint)
         return tuple(part for group in groups for part in fuse((group,), keys.total))
 
     def keep(self, tokens: T, typed: bool) -> Kept | None:

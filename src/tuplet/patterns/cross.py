@@ -61,15 +61,12 @@ class CrossNeighbour(Pattern[Tuples]):
             return super().fused(queries, keys, typed, joint)
         number, empty = torch.arange(keys.total, device=keys.device), keys.ptr.new_empty(0)
         last = number + 1 if keys.live is None else number + keys.live
-        found = []
-        for groups in [[group] for group in range(self.groups)] if joint else [range(self.groups)]:
-            first = keys.total * torch.arange(len(groups), device=keys.device)[:, None]
-            order = torch.cat([keys.by_entry(group) if group else number for group in groups])
-            owner = torch.cat([keys.node(group) for group in groups])
-            begin, end = keys.node_bounds
-            ways = (first + begin, first + end, order, empty), (first + number, first + last, owner, empty)
-            found.append(FusedRows(*ways[0], *ways[1], empty, empty, len(groups), (longest, 1)))
-        return tuple(found)
+        first = keys.total * torch.arange(self.groups, device=keys.device)[:, None]
+        order = torch.cat([keys.by_entry(group) if group else number for group in range(self.groups)])
+        owner = torch.cat([keys.node(group) for group in range(self.groups)])
+        begin, end = keys.node_bounds
+        ways = (first + begin, first + end, order, empty), (first + number, first + last, owner, empty)
+        return (FusedRows(*ways[0], *ways[1], empty, empty, self.groups, (longest, 1), joint),)
 
     @staticmethod
     def _sorted_keys(queries: Tuples, keys: Tuples, places: tuple[int, ...]) -> tuple[Tensor, Tensor]:

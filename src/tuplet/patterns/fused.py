@@ -1,6 +1,7 @@
 """How patterns are laid out for fused kernels: all groups of a pattern in one structure, nothing on the host but two lengths.
 
-Head h of an attention walks the structure's group h mod groups: round-robin, as heads are dealt.
+Head h of an attention walks the structure's group h mod groups: round-robin, as heads are dealt. Lists of keys may be joint: every head
+walks all of them then, with one softmax.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class FusedRows:
         stride: (groups, T) distance between tokens whose nodes there differ by one; empty for rows.
         groups: how many.
         longest: the most keys of a query and the most queries of a key, or bounds of it; 0 where it is not known.
+        joint: all heads see all groups, and a pair's type is the number of its group; otherwise each sees one, and ``type`` is right.
     """
 
     begin: Tensor
@@ -122,6 +124,7 @@ class FusedRows:
     stride: Tensor
     groups: int
     longest: tuple[int, int] = (0, 0)
+    joint: bool = False
 
     @property
     def ways(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -131,18 +134,24 @@ class FusedRows:
 
     def pack(self) -> tuple[list[Tensor], list[int]]:
         forth, back = self.ways
-        return [*forth, *back, self.node, self.stride], [FUSED_ROWS, self.groups, *self.longest]
+        return [*forth, *back, self.node, self.stride], [FUSED_ROWS, self.groups, *self.longest, int(self.joint)]
 
     @classmethod
-    def rows(cls, groups: tuple[Rows, ...], keys: int) -> FusedRows:
+    def rows(cls, groups: tuple[Rows, ...], keys: int, joint: bool = False) -> FusedRows:
         """The rows of all groups, and their transposes; ``keys`` is how many tokens are attended to."""
         empty = groups[0].rowptr.new_empty(0)
         back = tuple(group.transposed(keys) for group in groups)
-        return cls(*_joined(groups), *_joined(back), empty, empty, len(groups))
+        return cls(*_joined(groups), *_joined(back), empty, empty, len(groups), joint=joint)
 
     @classmethod
     def walk(
-        cls, rowptr: Tensor, col: Tensor, directed: bool, nodes: Sequence[Tensor], strides: Sequence[Tensor]
+        cls,
+        rowptr: Tensor,
+        col: Tensor,
+        directed: bool,
+        nodes: Sequence[Tensor],
+        strides: Sequence[Tensor],
+        joint: bool,
     ) -> FusedRows:
         """Walks along several axes of the same graphs; in a directed graph the way back is another one.
 
@@ -163,6 +172,7 @@ class FusedRows:
             torch.stack(list(nodes)),
             torch.stack(list(strides)),
             len(nodes),
+            joint=joint,
         )
 
 
@@ -179,17 +189,20 @@ def _joined(groups: tuple[Rows, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 Fused = FusedLines | FusedRows
 
 
-def fuse(groups: tuple[Structure, ...], keys: int) -> tuple[Structure | Fused, ...]:
+def fuse(groups: tuple[Structure, ...], keys: int, joint: bool = False) -> tuple[Structure | Fused, ...]:
     """The groups of a pattern as one structure for kernels; as they are, planned, where there is no kernel for them.
 
     Args:
         groups: as ``Pattern.layouts`` gives them.
         keys: tokens attended to.
+        joint: they share a softmax, and are told apart by nothing but the group; lists of keys are then one structure, lines one a group.
     """
     rows = tuple(group for group in groups if isinstance(group, Rows))
     lines = tuple(group for group in groups if isinstance(group, Lines))
     if len(rows) == len(groups):
-        return (FusedRows.rows(rows, keys),)
+        return (FusedRows.rows(rows, keys, joint),)
+    if joint:
+        return tuple(part for group in groups for part in fuse((group,), keys))
     if len(lines) == len(groups) and not any(isinstance(group.relation, Equality) for group in lines):
         return (FusedLines.stack(lines),)
     return tuple(group.planned() for group in groups)
@@ -198,5 +211,6 @@ def fuse(groups: tuple[Structure, ...], keys: int) -> tuple[Structure | Fused, .
 def unpack_fused(tensors: list[Tensor], integers: list[int]) -> Fused:
     """The structure that ``pack`` took apart."""
     if integers[0] == FUSED_ROWS:
-        return FusedRows(*tensors, groups=integers[1], longest=(integers[2], integers[3]))  # type: ignore[misc, arg-type]
+        _, groups, *longest, joint = integers
+        return FusedRows(*tensors, groups=groups, longest=(longest[0], longest[1]), joint=bool(joint))  # type: ignore[misc, arg-type]
     return FusedLines(*tensors, longest=(integers[1], integers[2]), skip_self=bool(integers[3]))  # type: ignore[misc, arg-type]

@@ -56,10 +56,7 @@ class LocalNeighbour(Pattern[Tuples]):
         graph, axes = queries.graph, range(self.groups)
         nodes = [queries.node(axis) for axis in axes]
         strides = [queries.stride_of_token(axis) for axis in axes]
-        parts = [slice(axis, axis + 1) for axis in axes] if joint else [slice(None)]
-        return tuple(
-            FusedRows.walk(graph.rowptr, graph.col, graph.directed, nodes[part], strides[part]) for part in parts
-        )
+        return (FusedRows.walk(graph.rowptr, graph.col, graph.directed, nodes, strides, joint),)
 
     def count_pairs(self, queries: Tuples, keys: Tuples) -> int:
         graph = queries.graph

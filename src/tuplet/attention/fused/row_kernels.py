@@ -1,8 +1,9 @@
 """Kernels for rows and walks: every query of a tile steps through its own keys, a few at a time, all heads at once.
 
-One program has all heads of a tile of tokens, as pairs (token, head); the head says which group's keys it steps through. The key
-number e of a token is ``Col[Begin[row] + e]`` for rows, and ``token + (Col[..] - row) * stride`` for a walk along an axis, where
-``row`` is the node that stands there.
+One program has all heads of a tile of tokens, as pairs (token, head); the head says which group's keys it steps through, or it steps
+through those of all groups, one group a turn, whose number is then the type of its keys. The key number e of a token is
+``Col[Begin[row] + e]`` for rows, and ``token + (Col[..] - row) * stride`` for a walk along an axis, where ``row`` is the node that stands
+there.
 """
 
 # mypy: ignore-errors
@@ -26,8 +27,13 @@ def _pairs(tile, tokens, heads, ROWS: tl.constexpr, HEADS: tl.constexpr):
 
 
 @triton.jit
-def _list(Begin, End, Node, Stride, token, group, live, tokens, WALK: tl.constexpr):
+def _list(
+    Begin, End, Node, Stride, token, head, live, tokens, groups, turn: tl.constexpr, TURNS: tl.constexpr, WALK: tl.constexpr
+):  # fmt: skip
     """Where the keys of each pair begin, how many there are, and how a column becomes a token."""
+    group = head % groups
+    if TURNS > 1:
+        group = head * 0 + turn
     if WALK:
         row = tl.load(Node + group * tokens + token, mask=live, other=0)
         stride = tl.load(Stride + group * tokens + token, mask=live, other=0)
@@ -80,9 +86,9 @@ def _put(X, token, head, on, token_stride, width, values, ADD: tl.constexpr, WID
 
 
 @triton.jit
-def _entries(Table, Type, place, head, heads, on, TYPED: tl.constexpr):
+def _entries(Table, Type, place, head, heads, on, turn: tl.constexpr, TYPED: tl.constexpr):
     """Types and learned numbers of some keys of each pair."""
-    kind = tl.zeros(on.shape, tl.int32)
+    kind = tl.full(on.shape, turn, tl.int32)
     if TYPED:
         kind = tl.load(Type + place, mask=on, other=0).to(tl.int32)
     return kind, tl.load(Table + kind * heads + head[:, None], mask=on, other=0.0)
@@ -93,37 +99,40 @@ def forward_rows(
     Q, K, V, Out, Lse, Table, Begin, End, Col, Type, Node, Stride, tokens, groups, heads, width, value_width, scale,
     q_token, q_head, k_token, k_head, v_token, v_head,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     token, head, live = _pairs(tl.program_id(0), tokens, heads, ROWS, HEADS)
-    begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, tokens, WALK)
     q = _vectors(Q, token, head, live, q_token, q_head, width, WIDTH)
     largest = tl.full((ROWS * HEADS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS * HEADS,), tl.float32)
     out = tl.zeros((ROWS * HEADS, VALUES), tl.float32)
-    for first in range(0, tl.max(count, 0), STEP):
-        key, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
-        k = _more_vectors(K, key, head, on, k_token, k_head, width, WIDTH)
-        v = _more_vectors(V, key, head, on, v_token, v_head, value_width, VALUES)
-        dot = tl.sum(q[:, None, :] * k, 2)
-        entry = dot
-        if RELATION != NONE:
-            _, entry = _entries(Table, Type, place, head, heads, on, TYPED)
-        _, score = scores(dot, entry, scale, KERNEL, RELATION)
-        if KERNEL == RELU:
-            weight = tl.where(on, tl.maximum(score, 0.0), 0.0)
-        else:
-            score = tl.where(on, score, float("-inf"))
-            higher = tl.maximum(largest, tl.max(score, 1))
-            finite = tl.where(higher == float("-inf"), 0.0, higher)
-            weight = exp(score - finite[:, None], "ieee")
-            fade = exp(largest - finite, "ieee")
-            total = total * fade + tl.sum(weight, 1)
-            out = out * fade[:, None]
-            largest = higher
-        if RELATION == REWEIGHT:
-            weight = weight * entry
-        out += tl.sum(weight[:, :, None] * v, 1)
+    for turn in tl.static_range(TURNS):
+        begin, count, base, stride = _list(
+            Begin, End, Node, Stride, token, head, live, tokens, groups, turn, TURNS, WALK
+        )  # fmt: skip
+        for first in range(0, tl.max(count, 0), STEP):
+            key, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
+            k = _more_vectors(K, key, head, on, k_token, k_head, width, WIDTH)
+            v = _more_vectors(V, key, head, on, v_token, v_head, value_width, VALUES)
+            dot = tl.sum(q[:, None, :] * k, 2)
+            entry = dot
+            if RELATION != NONE:
+                _, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED)
+            _, score = scores(dot, entry, scale, KERNEL, RELATION)
+            if KERNEL == RELU:
+                weight = tl.where(on, tl.maximum(score, 0.0), 0.0)
+            else:
+                score = tl.where(on, score, float("-inf"))
+                higher = tl.maximum(largest, tl.max(score, 1))
+                finite = tl.where(higher == float("-inf"), 0.0, higher)
+                weight = exp(score - finite[:, None], "ieee")
+                fade = exp(largest - finite, "ieee")
+                total = total * fade + tl.sum(weight, 1)
+                out = out * fade[:, None]
+                largest = higher
+            if RELATION == REWEIGHT:
+                weight = weight * entry
+            out += tl.sum(weight[:, :, None] * v, 1)
     lse = largest
     if KERNEL != RELU:
         out = share_of(out, total)
@@ -152,7 +161,7 @@ def exact_shifts(
     Q, K, V, GradOut, GradLse, Lse, Shift, Rest, Table, Begin, End, Col, Type, Node, Stride,
     queries, groups, heads, width, value_width, scale, q_token, q_head, k_token, k_head, v_token, v_head,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, LSE: tl.constexpr,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """The same from the keys themselves, with the numbers that ``gradients`` will meet, so that what cancels there does; and what
     log-sum-exps have lost by rounding."""
@@ -161,24 +170,27 @@ def exact_shifts(
     grad = _vectors(GradOut, token, head, live, heads * value_width, value_width, value_width, VALUES)
     lse = tl.load(Lse + token * heads + head, mask=live, other=0.0)
     lse = tl.where(lse == float("-inf"), 0.0, lse)
-    begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, queries, WALK)
     total = tl.zeros((ROWS * HEADS,), tl.float32)
     product = tl.zeros((ROWS * HEADS,), tl.float32)
-    for first in range(0, tl.max(count, 0), STEP):
-        key, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
-        k = _more_vectors(K, key, head, on, k_token, k_head, width, WIDTH)
-        v = _more_vectors(V, key, head, on, v_token, v_head, value_width, VALUES)
-        dot = tl.sum(q[:, None, :] * k, 2)
-        entry = dot
-        if RELATION != NONE:
-            _, entry = _entries(Table, Type, place, head, heads, on, TYPED)
-        inner = tl.sum(grad[:, None, :] * v, 2)
-        if RELATION == REWEIGHT:
-            inner = inner * entry
-        _, score = scores(dot, entry, scale, KERNEL, RELATION)
-        weight = weights(score, on, lse[:, None], 0.0, "ieee")
-        total += tl.sum(weight, 1)
-        product += tl.sum(weight * inner, 1)
+    for turn in tl.static_range(TURNS):
+        begin, count, base, stride = _list(
+            Begin, End, Node, Stride, token, head, live, queries, groups, turn, TURNS, WALK
+        )  # fmt: skip
+        for first in range(0, tl.max(count, 0), STEP):
+            key, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
+            k = _more_vectors(K, key, head, on, k_token, k_head, width, WIDTH)
+            v = _more_vectors(V, key, head, on, v_token, v_head, value_width, VALUES)
+            dot = tl.sum(q[:, None, :] * k, 2)
+            entry = dot
+            if RELATION != NONE:
+                _, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED)
+            inner = tl.sum(grad[:, None, :] * v, 2)
+            if RELATION == REWEIGHT:
+                inner = inner * entry
+            _, score = scores(dot, entry, scale, KERNEL, RELATION)
+            weight = weights(score, on, lse[:, None], 0.0, "ieee")
+            total += tl.sum(weight, 1)
+            product += tl.sum(weight * inner, 1)
     total = tl.where(total > 0, total, 1.0)
     shift = -tl.div_rn(product, total)
     if LSE:
@@ -193,8 +205,8 @@ def _query_gradients(
     program, queries, groups, heads, width, value_width, types, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
-    EXACT: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
-    TYPES: tl.constexpr,
+    EXACT: tl.constexpr, TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr,
+    VALUES: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
     """Those of a tile's queries, along their keys, and its share of those of the table."""
     token, head, live = _pairs(program, queries, heads, ROWS, HEADS)
@@ -206,26 +218,29 @@ def _query_gradients(
     rest = lse * 0.0
     if EXACT:
         rest = tl.load(Rest + token * heads + head, mask=live, other=0.0)
-    begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, queries, WALK)
     grad_q = tl.zeros((ROWS * HEADS, WIDTH), tl.float32)
     sums = tl.zeros((ROWS * HEADS, TYPES), tl.float32)
     number = tl.arange(0, TYPES)
-    for first in range(0, tl.max(count, 0), STEP):
-        key, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
-        k = _more_vectors(K, key, head, on, k_token, k_head, width, WIDTH)
-        v = _more_vectors(V, key, head, on, v_token, v_head, value_width, VALUES)
-        dot = tl.sum(q[:, None, :] * k, 2)
-        kind, entry = place, dot
-        if RELATION != NONE:
-            kind, entry = _entries(Table, Type, place, head, heads, on, TYPED)
-        grad_weight = tl.sum(grad[:, None, :] * v, 2)
-        grad_dot, _, grad_entry = gradients(
-            dot, entry, on, grad_weight, lse[:, None], rest[:, None], shift[:, None], scale, KERNEL, RELATION, "ieee"
+    for turn in tl.static_range(TURNS):
+        begin, count, base, stride = _list(
+            Begin, End, Node, Stride, token, head, live, queries, groups, turn, TURNS, WALK
         )  # fmt: skip
-        if RELATION != NONE:
-            same = on[:, :, None] & (kind[:, :, None] == number[None, None, :])
-            sums += tl.sum(tl.where(same, grad_entry[:, :, None], 0.0), 1)
-        grad_q += tl.sum(grad_dot[:, :, None] * k, 1)
+        for first in range(0, tl.max(count, 0), STEP):
+            key, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
+            k = _more_vectors(K, key, head, on, k_token, k_head, width, WIDTH)
+            v = _more_vectors(V, key, head, on, v_token, v_head, value_width, VALUES)
+            dot = tl.sum(q[:, None, :] * k, 2)
+            kind, entry = place, dot
+            if RELATION != NONE:
+                kind, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED)
+            grad_weight = tl.sum(grad[:, None, :] * v, 2)
+            grad_dot, _, grad_entry = gradients(
+                dot, entry, on, grad_weight, lse[:, None], rest[:, None], shift[:, None], scale, KERNEL, RELATION, "ieee"
+            )  # fmt: skip
+            if RELATION != NONE:
+                same = on[:, :, None] & (kind[:, :, None] == number[None, None, :])
+                sums += tl.sum(tl.where(same, grad_entry[:, :, None], 0.0), 1)
+            grad_q += tl.sum(grad_dot[:, :, None] * k, 1)
     _put(GradQ, token, head, live, gq_token, width, grad_q, ADD, WIDTH)
     if RELATION != NONE:
         own = tl.arange(0, HEADS)
@@ -240,36 +255,40 @@ def _key_gradients(
     program, keys, groups, heads, width, value_width, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
-    EXACT: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
+    EXACT: tl.constexpr, TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr,
+    VALUES: tl.constexpr,
 ):  # fmt: skip
     """Those of a tile's keys, along the queries that see them."""
     token, head, live = _pairs(program, keys, heads, ROWS, HEADS)
     k = _vectors(K, token, head, live, k_token, k_head, width, WIDTH)
     v = _vectors(V, token, head, live, v_token, v_head, value_width, VALUES)
-    begin, count, base, stride = _list(Begin, End, Node, Stride, token, head % groups, live, keys, WALK)
     grad_k = tl.zeros((ROWS * HEADS, WIDTH), tl.float32)
     grad_v = tl.zeros((ROWS * HEADS, VALUES), tl.float32)
-    for first in range(0, tl.max(count, 0), STEP):
-        query, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
-        q = _more_vectors(Q, query, head, on, q_token, q_head, width, WIDTH)
-        at = query * heads + head[:, None]
-        grad = _more_vectors(GradOut, query, head, on, heads * value_width, value_width, value_width, VALUES)
-        lse = tl.load(Lse + at, mask=on, other=0.0)
-        lse = tl.where(lse == float("-inf"), 0.0, lse)
-        shift = tl.load(Shift + at, mask=on, other=0.0)
-        rest = lse * 0.0
-        if EXACT:
-            rest = tl.load(Rest + at, mask=on, other=0.0)
-        dot = tl.sum(q * k[:, None, :], 2)
-        entry = dot
-        if RELATION != NONE:
-            _, entry = _entries(Table, Type, place, head, heads, on, TYPED)
-        grad_weight = tl.sum(grad * v[:, None, :], 2)
-        grad_dot, weight, _ = gradients(
-            dot, entry, on, grad_weight, lse, rest, shift, scale, KERNEL, RELATION, "ieee"
+    for turn in tl.static_range(TURNS):
+        begin, count, base, stride = _list(
+            Begin, End, Node, Stride, token, head, live, keys, groups, turn, TURNS, WALK
         )  # fmt: skip
-        grad_k += tl.sum(grad_dot[:, :, None] * q, 1)
-        grad_v += tl.sum(weight[:, :, None] * grad, 1)
+        for first in range(0, tl.max(count, 0), STEP):
+            query, on, place = _others(Col, begin, count, base, stride, first, WALK, STEP)
+            q = _more_vectors(Q, query, head, on, q_token, q_head, width, WIDTH)
+            at = query * heads + head[:, None]
+            grad = _more_vectors(GradOut, query, head, on, heads * value_width, value_width, value_width, VALUES)
+            lse = tl.load(Lse + at, mask=on, other=0.0)
+            lse = tl.where(lse == float("-inf"), 0.0, lse)
+            shift = tl.load(Shift + at, mask=on, other=0.0)
+            rest = lse * 0.0
+            if EXACT:
+                rest = tl.load(Rest + at, mask=on, other=0.0)
+            dot = tl.sum(q * k[:, None, :], 2)
+            entry = dot
+            if RELATION != NONE:
+                _, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED)
+            grad_weight = tl.sum(grad * v[:, None, :], 2)
+            grad_dot, weight, _ = gradients(
+                dot, entry, on, grad_weight, lse, rest, shift, scale, KERNEL, RELATION, "ieee"
+            )  # fmt: skip
+            grad_k += tl.sum(grad_dot[:, :, None] * q, 1)
+            grad_v += tl.sum(weight[:, :, None] * grad, 1)
     _put(GradK, token, head, live, gk_token, width, grad_k, ADD, WIDTH)
     _put(GradV, token, head, live, gv_token, value_width, grad_v, ADD, VALUES)
 
@@ -281,8 +300,8 @@ def backward_rows(
     programs, queries, keys, groups, heads, width, value_width, types, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
     KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
-    EXACT: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
-    TYPES: tl.constexpr, KEY_ROWS: tl.constexpr, KEY_STEP: tl.constexpr,
+    EXACT: tl.constexpr, TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr,
+    VALUES: tl.constexpr, TYPES: tl.constexpr, KEY_ROWS: tl.constexpr, KEY_STEP: tl.constexpr,
 ):  # fmt: skip
     """All gradients, added to what is there if ADD: the first ``programs`` have queries, the others keys."""
     program = tl.program_id(0)
@@ -291,12 +310,12 @@ def backward_rows(
             Q, K, V, GradOut, Lse, Shift, Rest, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
             program, queries, groups, heads, width, value_width, types, scale,
             q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
-            KERNEL, RELATION, TYPED, WALK, ADD, EXACT, ROWS, HEADS, STEP, WIDTH, VALUES, TYPES,
+            KERNEL, RELATION, TYPED, WALK, ADD, EXACT, TURNS, ROWS, HEADS, STEP, WIDTH, VALUES, TYPES,
         )  # fmt: skip
     else:
         _key_gradients(
             Q, K, V, GradOut, Lse, Shift, Rest, GradK, GradV, Table, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
             program - programs, keys, groups, heads, width, value_width, scale,
             q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
-            KERNEL, RELATION, TYPED, WALK, ADD, EXACT, KEY_ROWS, HEADS, KEY_STEP, WIDTH, VALUES,
+            KERNEL, RELATION, TYPED, WALK, ADD, EXACT, TURNS, KEY_ROWS, HEADS, KEY_STEP, WIDTH, VALUES,
         )  # fmt: skip
