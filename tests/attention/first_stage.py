@@ -20,15 +20,16 @@ import tuplet
 from tuplet.graphs.door import as_data
 from tuplet.models import dense_cpu
 
-MODELS = {
-    "A2^LN+VT": {},
-    "A2^Ngbh++VT": {"softmax": "joint"},
-    "A1,2^Ngbh": {},
-    "AS0:1^SN+VS": {},
-    "A2-Performer": {},
-    "A2": {"norm": "layer"},
-    "A2^Ngbh+": {"dim": 128, "relation": "reweight"},
-}
+MODELS = [
+    ("A2^LN+VT", {}),
+    ("A2^LN+VT", {"softmax": "joint"}),
+    ("A2^Ngbh++VT", {"softmax": "joint"}),
+    ("A1,2^Ngbh", {}),
+    ("AS0:1^SN+VS", {}),
+    ("A2-Performer", {}),
+    ("A2", {"norm": "layer"}),
+    ("A2^Ngbh+", {"dim": 128, "relation": "reweight"}),
+]
 NAMES: set[str] = set()
 
 
@@ -71,7 +72,7 @@ def main():
     graphs = [as_data(nx.path_graph(4)), as_data(nx.cycle_graph(3))]
     for precision in ("high", "highest"):
         torch.set_float32_matmul_precision(precision)
-        for name, options in MODELS.items():
+        for name, options in MODELS:
             model = tuplet.build(name, **{"dim": 16, "heads": 2, "depth": 2, "backend": "triton", **options}).train()
             model(graphs).sum().backward()
     print(*sorted(NAMES), sep="\n")
