@@ -31,6 +31,8 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RWSE, EDGES, HODGE = "RWSE:3:4", "EdgeRWSE:4:3", "HodgeRW:3:4"
 CASES = [
     ("A2^LN+VT", {}),
+    ("A2^LN+VT", {"softmax": "joint", "first_norm": True}),
+    ("A1,2^Ngbh", {"softmax": "joint"}),
     ("A1^Ngbh+", {"directed": True, "degree": True}),
     ("A1,2^Ngbh", {"encodings": [RWSE, EDGES], "first_norm": True}),
     ("A2^LN", {"encodings": [HODGE, "RRWP:3:4"]}),
@@ -242,15 +244,15 @@ def test_padding_has_no_loss(classes):
     assert objective.count(rows.cpu()) == objective.count(objective.rows(MEMBERS))
 
 
-@pytest.mark.parametrize("make", [links, sizes])
-def test_what_is_recorded_is_a_step_of_the_plain_loop(make, monkeypatch):
+@pytest.mark.parametrize(("make", "softmax"), [(links, "groups"), (sizes, "groups"), (sizes, "joint")])
+def test_what_is_recorded_is_a_step_of_the_plain_loop(make, softmax, monkeypatch):
     """The function that a recording runs, run once: weights, running statistics and the sum of losses after it.
 
     By plain descent: Adam makes full steps of gradients that are zero but for rounding.
     """
     monkeypatch.setattr(loop_module, "make_recorder", lambda *arguments: None)
     monkeypatch.setattr(loop_module, "make_optimiser", lambda model, *_: torch.optim.SGD(model.parameters(), 0.1))
-    task, settings = make(9), {"dim": 8, "heads": 2, "depth": 2, "virtual": 2, "backend": "triton"}
+    task, settings = make(9), {"dim": 8, "heads": 2, "depth": 2, "virtual": 2, "backend": "triton", "softmax": softmax}
     options = TrainOptions(model="A2^LN+VT", model_options=settings, clip=0.1)
     fabric, states = make_fabric(options), []
     for recorded in (True, False):
@@ -322,6 +324,26 @@ def test_few_rooms_hold_every_batch(name):
         assert room.edges > 2 * nodes
         assert tokens < room.tuples[2 if name == "A2^LN" else 1] < 1.07 * tokens
     assert len(rooms) <= 10
+
+
+def test_rare_batches_have_few_rooms():
+    """The last batch of an epoch, of fewer graphs than others, has an eighth of an average one more at most, and so has a small one; a
+    large one has a sixteenth."""
+    sizes = torch.randint(5, 40, (400,), generator=torch.Generator().manual_seed(1)).tolist()
+    model, data = build("A1^LN").to(DEVICE), [labelled(nx.cycle_graph(n)) for n in sizes]
+    rare, usual = Resident(model, data, 65), Resident(model, data, 64)
+    average = 64 * sum(sizes) / len(sizes)
+    rooms = {rare: set(), usual: set()}
+    for seed in range(300):
+        members = torch.randperm(400, generator=torch.Generator().manual_seed(seed))[:64].tolist()
+        nodes = sum(sizes[member] for member in members)
+        for resident, seen in rooms.items():
+            room = resident.room(members).tuples[1]
+            part = 1 / 8 if resident is rare or nodes < average else 1 / 16
+            assert nodes < room <= nodes + part * average + resident_module.TILE + 2
+            seen.add(room)
+    assert len(rooms[rare]) <= 5
+    assert len(rooms[rare]) < len(rooms[usual]) <= 15
 
 
 def test_integers_are_kept_in_few_bits_where_they_fit():

@@ -249,7 +249,7 @@ def make_recorder(
     if options.precision == "fp64" or not Resident.fits(model, task.graphs):
         return None
     try:
-        resident = Resident(model, task.graphs)  # type: ignore[arg-type]
+        resident = Resident(model, task.graphs, options.batch_size)  # type: ignore[arg-type]
     except TooLargeError:
         return None
     return Recorder(resident, objective, options, fabric, state)

@@ -33,6 +33,9 @@ from tuplet.training.segments import Segments, Taken
 STEPS = 32
 """Batches of about average size are padded to a multiple of a thirty-second of it; where memory is spared of a sixteenth, since every
 shape has a recording that keeps some."""
+RARE = 8
+"""Batches that are an eighth larger or smaller than average are few, and so are those of fewer graphs: they are padded to a multiple of an
+eighth, and full ones that are larger, whose room says how much memory a run needs, of a sixteenth."""
 SPARE, TILE = 1.25, 32
 """Levels that are no tokens have a quarter more room, so that they have little say in it; and rooms are multiples of so many rows."""
 PORTION = 2000
@@ -75,10 +78,11 @@ class Resident:
     Args:
         model: what batches are prepared for.
         graphs: the graphs.
+        batch: graphs of a batch; fewer are the last of an epoch.
     """
 
-    def __init__(self, model: Transformer, graphs: Sequence[Data]) -> None:
-        self.model = model
+    def __init__(self, model: Transformer, graphs: Sequence[Data], batch: int = 1) -> None:
+        self.model, self.batch = model, batch
         parts: list[dict[str, Segments]] = []
         for first in range(0, len(graphs), PORTION):
             parts.append(levels_of(model, model.read(list(graphs[first : first + PORTION]))))
@@ -128,14 +132,16 @@ class Resident:
     def room(self, members: Sequence[int]) -> Room:
         """Room for a batch, the same for many batches.
 
-        All levels have room for the same number of such parts of what they have in an average batch, and never for more than the largest
+        All levels have room for the same number of parts of what they have in an average batch, and never for more than the largest
         graphs have. Pairs of nodes that have no rows have no say.
         """
         count, graphs = len(members), self.counts.shape[1]
         parts = STEPS // 2 if self.model.config.recompute else STEPS
         step = np.maximum(self.spare * self.totals * count / (graphs * parts), 1.0)
         wanted = self.counts[:, list(members)].sum(1) + 2
-        steps = math.ceil((wanted / step)[self.read].max())
+        steps, few = math.ceil((wanted / step)[self.read].max()), parts // RARE
+        rare = few if count < self.batch or steps < parts - few else few // 2 if steps > parts + few else 1
+        steps = rare * math.ceil(steps / rare)
         if (count, steps) not in self.rooms:
             most = np.sort(self.counts, axis=1)[:, -count:].sum(1) + 2
             tight = np.minimum((np.ceil(steps * step / TILE) * TILE).astype(most.dtype), most)
