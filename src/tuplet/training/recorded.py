@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -119,7 +119,7 @@ class Recorder:
     def _replay(self, members: Members, learn: bool) -> Tensor:
         key = learn, self.resident.room(members)
         if key not in self.recordings:
-            self.recordings[key] = self._record(members, key[1], self._learn if learn else self._forward)
+            self.recordings[key] = self._record(members, key[1], learn)
         recording, now = self.recordings[key], torch.cuda.current_stream()
         ahead = now if recording.together is None else self.ahead
         with torch.cuda.stream(ahead):
@@ -132,13 +132,14 @@ class Recorder:
         recording.done.record(now)
         return recording.outputs
 
-    def _record(self, members: Members, room: Room, act: Callable[[Ready], Tensor]) -> Recording:
-        """Run once for real and without a trace, so that kernels are compiled; then record."""
-        ids = torch.tensor(members, device=self.fabric.device)
+    def _record(self, members: Members, room: Room, learn: bool) -> Recording:
+        """Run once for real and without a trace, so that kernels are compiled; then record. An evaluation has few and large batches, whose
+        memory is worth more than the time to put them together."""
+        ids, act = torch.tensor(members, device=self.fabric.device), self._learn if learn else self._forward
         with self._without_trace():
             act(self._together(ids, room))
         together, ready, graph = None, None, torch.cuda.CUDAGraph()
-        if not self.sparing:
+        if learn and not self.sparing:
             together = torch.cuda.CUDAGraph()
             # in memory of its own: what others write on the way must not be where this batch waits for its turn
             with torch.cuda.graph(together, stream=self.stream):
@@ -148,7 +149,7 @@ class Recorder:
                 outputs = act(self._together(ids, room) if ready is None else ready)
         except _SharedError:  # nothing is put off, then
             self.late = False
-            return self._record(members, room, act)
+            return self._record(members, room, learn)
         self.pool = graph.pool()
         return Recording(ids, together, ready, graph, outputs, torch.cuda.Event())
 
