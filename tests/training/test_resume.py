@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tuplet.errors import OptionError
 from tuplet.training import RunError, load, read_options, train
 from tuplet.training.checkpoint import Checkpoints
 from tuplet.training.keeper import FolderKeeper
+from tuplet.training.loop import Loop
 
 HERE = Path(__file__).parent
 
@@ -75,6 +77,58 @@ def test_a_run_killed_twenty_times_ends_bit_identical(tmp_path):
     assert told["killed"] >= kills // 2
     assert len(set(told["seen"])) >= kills // 4
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+class Ended(Exception):
+    """What SIGTERM does in the tests below."""
+
+
+@pytest.fixture
+def end():
+    def handler(*_):
+        raise Ended
+
+    before = signal.signal(signal.SIGTERM, handler)
+    yield handler
+    assert signal.getsignal(signal.SIGTERM) is handler
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("moment", [1, 2, 6])
+def test_a_run_that_is_told_to_end_saves_first(tmp_path, monkeypatch, end, moment):
+    """The step under way is finished and kept, in the middle of an epoch or at its end; and the run goes on from there."""
+    setting, real, steps = options(epochs=3, checkpoint_seconds=1e9), Loop.step, 0
+    train(sizes(12), setting, tmp_path / "whole", show=False)
+
+    def step(self, batches):
+        nonlocal steps
+        steps += 1
+        if steps == moment:
+            signal.raise_signal(signal.SIGTERM)
+        return real(self, batches)
+
+    monkeypatch.setattr(Loop, "step", step)
+    with pytest.raises(Ended):
+        train(sizes(12), setting, tmp_path / "told", show=False)
+    assert steps == moment
+    (run,) = runs(tmp_path / "told")
+    assert len(Checkpoints(run / "checkpoints").numbers()) == 1
+    train(sizes(12), setting, tmp_path / "told", resume=True, show=False)
+    monkeypatch.undo()
+    assert_same_run(tmp_path / "whole", tmp_path / "told")
+
+
+def test_a_run_that_is_told_twice_ends_at_once(tmp_path, monkeypatch, end):
+    def step(self, batches):
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the second one was to be obeyed at once")
+
+    monkeypatch.setattr(Loop, "step", step)
+    with pytest.raises(Ended):
+        train(sizes(12), options(epochs=3, checkpoint_seconds=1e9), tmp_path / "told", show=False)
+    (run,) = runs(tmp_path / "told")
+    assert Checkpoints(run / "checkpoints").numbers() == []
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "plateau"])

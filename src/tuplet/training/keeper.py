@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +32,17 @@ class Keeper:
     def restore(self, state: State, fabric: Any) -> None:
         """Bring a new state, and the random numbers, to where the last good checkpoint was; called by all processes."""
 
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While this lasts, a signal to end may wait until the state is saved."""
+        yield
+
 
 class FolderKeeper(Keeper):
     """Saves into a folder, from the first process.
+
+    SIGTERM, which schedulers of clusters send some time before they kill, is obeyed after a checkpoint at the next step; sent once more it
+    is obeyed at once.
 
     Args:
         folder: of the checkpoints.
@@ -56,10 +67,12 @@ class FolderKeeper(Keeper):
         self.checkpoints = Checkpoints(folder, keep) if rank == 0 else None
         self.seconds, self.data, self.resume, self.until = seconds, data, resume, until
         self.saved = time.monotonic()
+        self.told = False  # to end
+        self.obey: Any = signal.SIG_DFL
 
     def due(self) -> bool:
         now = time.monotonic()
-        return now - self.saved >= self.seconds or now >= self.until
+        return self.told or now - self.saved >= self.seconds or now >= self.until
 
     def save(self, state: State, fabric: Any) -> None:
         random = {kind: every_row(fabric, value) for kind, value in random_state(fabric.device).items()}
@@ -67,6 +80,8 @@ class FolderKeeper(Keeper):
             states = {f"random/{rank}/{kind}": row for kind, rows in random.items() for rank, row in enumerate(rows)}
             self.checkpoints.save(state.tensors() | states, state.facts() | {"data": self.data})
         self.saved = time.monotonic()
+        if fabric.broadcast(self.told):
+            self._end()
         if fabric.broadcast(self.saved >= self.until) and not state.done:
             raise UnfinishedError(
                 f"until: the deadline came in epoch {state.epoch + 1}; what is done is in a checkpoint"
@@ -89,3 +104,26 @@ class FolderKeeper(Keeper):
         }
         if states:  # none for a process that the run did not have before
             restore_random(states, fabric.device)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():  # which alone may say what signals do
+            yield
+            return
+        self.obey = signal.signal(signal.SIGTERM, self._listen) or signal.SIG_DFL
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, self.obey)
+        if self.told:
+            signal.raise_signal(signal.SIGTERM)
+
+    def _listen(self, *_: Any) -> None:
+        if self.told:
+            self._end()
+        self.told = True
+
+    def _end(self) -> None:
+        """Do what the signal would have done."""
+        signal.signal(signal.SIGTERM, self.obey)
+        signal.raise_signal(signal.SIGTERM)

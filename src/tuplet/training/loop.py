@@ -142,8 +142,9 @@ class Loop:
                 self.begin()
                 if self.log is not None:
                     self.log(state.history)
-                while not state.done:
-                    self._epoch()
+                with self.keeper.listening():
+                    while not state.done:
+                        self._epoch()
             finally:
                 if self.fabric.device.type == "cpu":
                     give_back()
