@@ -106,17 +106,19 @@ def random_graph(n: int, degree: int = DEGREE) -> Data:
     return Data(edge_index=to_undirected(torch.stack([kept // n, kept % n]), num_nodes=n), num_nodes=n)
 
 
-def attention_call(name: str, n: int, device: torch.device, options: Mapping[str, Any]) -> Callable[[], None]:
-    """A function that runs one attention of the model, forward and backward, on a random graph of n nodes."""
+def attention_call(
+    name: str, n: int, device: torch.device, options: Mapping[str, Any], graphs: int = 1
+) -> Callable[[], None]:
+    """A function that runs one attention of the model, forward and backward, on a random graph of n nodes, or several."""
     torch.manual_seed(0)
     model = tuplet.build(name, dim=DIM, depth=2, check_memory=False, **options).to(device).eval()
-    prepared = model.prepare(random_graph(n))
+    prepared = model.prepare([random_graph(n)] * graphs)
     attention = getattr(model.layers[0], "attention", None)
     if attention is None:
         return _whole(model, prepared)
     heads = model.config.heads
     counts = [prepared.queries.total, prepared.keys.total, prepared.keys.total]
-    virtual_counts = [1] * 3 if prepared.layouts.from_virtual is not None else []
+    virtual_counts = [graphs] * 3 if prepared.layouts.from_virtual is not None else []
     real, virtual = (
         [torch.randn(count, heads, DIM // heads, device=device, requires_grad=True) for count in some]
         for some in (counts, virtual_counts)
