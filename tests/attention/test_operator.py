@@ -162,6 +162,25 @@ def test_compiled_rows_are_those_of_torch(case, rule, dtype):
 
 
 @pytest.mark.skipif(load(torch.empty(0)) is None, reason="there is no C compiler here")
+def test_sums_over_a_long_row_lose_no_digits():
+    """A virtual token that sees very many tokens, and is seen by them; beside it an empty row, and one that fills two portions."""
+    generator, lengths, rule = torch.Generator().manual_seed(0), (120_000, 0, 1024), Rule("softmax", "none", 0.25)
+    query = torch.arange(3).repeat_interleave(torch.tensor(lengths))
+    key = torch.cat([torch.arange(length) for length in lengths])
+    q, k, v = (torch.randn(rows, 4, 16, generator=generator) for rows in (3, max(lengths), max(lengths)))
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        given = [x.to(dtype).requires_grad_() for x in (q, k, v)]
+        table, keyed = torch.zeros(1, 4, dtype=dtype), listing.Keyed.apart((structure.Rows.of(query, key, 3),), len(k))
+        message, lse = rows.RowAttention.apply(*given, table, keyed, rule)
+        loss = message.sin().sum() + lse[[0, 2]].sum()
+        found[dtype] = [message.detach(), lse[[0, 2]].detach(), *torch.autograd.grad(loss, given)]
+    assert not found[torch.float32][0][1].any()
+    for value, exact in zip(found[torch.float32], found[torch.float64], strict=True):
+        assert float((value - exact).abs().max()) <= 2e-6 * float(exact.abs().max())
+
+
+@pytest.mark.skipif(load(torch.empty(0)) is None, reason="there is no C compiler here")
 @pytest.mark.parametrize("case", [case for case in CASES if may_be_rows(case[1])], ids=lambda case: case[0])
 def test_pairs_are_listed_and_transposed_alike(case):
     """By compiled functions and by torch, of one group and of two that heads share or all see; of all queries and of some."""

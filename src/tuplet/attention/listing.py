@@ -23,7 +23,7 @@ PAIRS_A_ROW = 4
 """How many pairs of a row are few: their indices take no more memory than a few vectors."""
 PAIRS_A_LINE = 512
 """Tokens on the longer side of lines that are read as rows, at most, where rows are not compiled."""
-PAIRS_COMPILED, LINE_COMPILED = 16, 4096
+PAIRS_COMPILED, LINE_COMPILED = 16, 1 << 22
 """The same where they are."""
 
 

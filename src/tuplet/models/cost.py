@@ -81,7 +81,7 @@ class _Sizes:
 
 def most_tokens(config: ModelConfig, patterns: Patterns, item: int, device: torch.device, fused: bool) -> int:
     """How many sampled tuples could fit on the device at all."""
-    kept = sum(_kept_a_layer(config, patterns, device, fused)) * config.depth if torch.is_grad_enabled() else 4
+    kept = sum(_kept_a_layer(config, patterns, device, fused, True)) * config.depth if torch.is_grad_enabled() else 4
     return int(available_bytes(device) / (config.dim * item * kept))
 
 
@@ -109,10 +109,10 @@ def estimate(
         max(keys.counts) if not choices.patterns else max(graph.sizes)
     )  # keys of a line: a graph, or an axis of it
     vector = config.dim * item
-    layer_queries, layer_keys = _kept_a_layer(config, patterns, graph.device, fused)
     few = PAIRS_COMPILED if graph.device.type == "cpu" else PAIRS_A_ROW
     bagged = 0 if fused else _bagged_pairs(config, patterns, sizes, pairs, few)
     listed = config.virtual <= few and max(keys.counts) <= LINE_COMPILED and graph.device.type == "cpu"
+    layer_queries, layer_keys = _kept_a_layer(config, patterns, graph.device, fused, listed)
     seen = 2 * config.virtual * sizes.queries * (listed and virtual > 0)
     layer = layer_queries * sizes.queries + layer_keys * sizes.keys + bagged / config.dim  # rows keep their weights
     update = 4 * (sizes.keys + sizes.pairs_of_nodes) if choices.cross else 0
@@ -182,8 +182,10 @@ def _building_bytes(config: ModelConfig, patterns: Patterns, tokens: Tokens) -> 
     return BYTES_A_RELATED_PAIR * SimplexNeighbour(joint=True).count_pairs(tokens, tokens)
 
 
-def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device, fused: bool) -> tuple[float, float]:
-    """Vectors that autograd keeps for each query and each key token in one layer."""
+def _kept_a_layer(
+    config: ModelConfig, patterns: Patterns, device: torch.device, fused: bool, listed: bool
+) -> tuple[float, float]:
+    """Vectors that autograd keeps for each query and each key token in one layer; ``listed``: virtual tokens are read as rows."""
     choices = config.choices
     virtual = choices.virtual
     own = device.type == "cpu" and not config.dropout  # a function of its own keeps the input of the activation alone
@@ -207,7 +209,8 @@ def _kept_a_layer(config: ModelConfig, patterns: Patterns, device: torch.device,
     outputs = len(patterns) * (not _are_rows(config, patterns)) + 1
     if fused and _at_once(config, patterns):
         outputs = 1 + choices.cross  # where keys are other tokens, the queries' input is kept
-    elif config.joint and groups > 1:  # messages of all groups, and once more where their shares multiply them
+    elif config.joint and groups > 1 and not (listed and _are_rows(config, patterns)):
+        # messages of all groups, and once more where their shares multiply them
         outputs = (1 if choices.kernel == "relu" else 2) * groups + 1
     log_sums = groups * config.heads / config.dim
     if virtual and not fused:  # weights of tokens that see virtual ones, and are seen by them

@@ -2,13 +2,21 @@
  *
  * Row r has the pairs offsets[r] .. offsets[r + 1]; pair p is with key column[p] and, where there is a relation, has the numbers
  * table[kind[p] * heads ..]. Rows and keys have `heads` vectors each, and pairs as many weights, one for each head; a vector is `size`
- * numbers, one after another. A row belongs to one thread, so that two runs give the same bits. Functions return 0.
+ * numbers, one after another. A row belongs to one thread, so that two runs give the same bits. Sums over a long row are sums of sums, so
+ * that rounding does not grow with its length. Functions return 0.
  */
 #include "functions.h"
 
 enum { SOFTMAX, RELU };               /* kernel */
 enum { NONE, BIAS, SCALE, REWEIGHT }; /* relation */
 enum { ROWS = 64 };                   /* that a thread works on at once, at most, counted for each head */
+enum { PAIRS = 512 };                 /* that are added up one after another, at most */
+
+/* The pairs p of row r in portions: `begin` is the first of one, and `end` follows on its last. A row without pairs has one. */
+#define OF_ROW(r) \
+    int64_t begin = offsets[r], end = begin + PAIRS < offsets[(r) + 1] ? begin + PAIRS : offsets[(r) + 1]; \
+    begin == offsets[r] || begin < offsets[(r) + 1]; \
+    begin += PAIRS, end = begin + PAIRS < offsets[(r) + 1] ? begin + PAIRS : offsets[(r) + 1]
 
 typedef real four __attribute__((vector_size(4 * sizeof(real)), aligned(sizeof(real)), may_alias));
 typedef real eight __attribute__((vector_size(8 * sizeof(real)), aligned(sizeof(real)), may_alias));
@@ -108,9 +116,13 @@ INLINE void weigh(
 #pragma omp simd
     for (int64_t p = begin; p < end; p++) weight[p] = power(weight[p]);
     for (int64_t r = first; r < last; r++) {
-        real sum[heads];
+        real sum[heads], part[heads];
         EACH(sum[h] = 0)
-        for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) EACH(sum[h] += weight[p * heads + h])
+        for (OF_ROW(r)) {
+            EACH(part[h] = 0)
+            for (int64_t p = begin; p < end; p++) EACH(part[h] += weight[p * heads + h])
+            EACH(sum[h] += part[h])
+        }
         for (int h = 0; h < heads; h++) lse[r * heads + h] += sizeof(real) == 4 ? logf(sum[h]) : log(sum[h]);
         EACH(sum[h] = 1 / sum[h])
         for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) EACH(weight[p * heads + h] *= sum[h])
@@ -124,29 +136,33 @@ INLINE void sum_up(
     const real *vectors, int more, real *out, int heads, int size
 ) {
     const int64_t wide = heads * size;
-    for (int64_t r = first; r < last; r++) {
+    for (int64_t r = first; r < last; r++) for (OF_ROW(r)) {
+        const int add = more || begin > offsets[r];
         if (size % 8 == 0 && wide <= 128) { /* sums stay in registers */
             eight sum[16];
 #pragma GCC unroll 16
-            for (int i = 0; i < wide / 8; i++) sum[i] = more ? *(const eight *)(out + r * wide + 8 * i) : (eight){0};
-            for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
+            for (int i = 0; i < wide / 8; i++) sum[i] = (eight){0};
+            for (int64_t p = begin; p < end; p++) {
                 const real *from = vectors + column[p] * wide, *times = factor + (pair ? pair[p] : p) * heads;
 #pragma GCC unroll 16
                 for (int i = 0; i < wide / 8; i++) sum[i] += times[i / (size / 8)] * *(const eight *)(from + 8 * i);
             }
 #pragma GCC unroll 16
-            for (int i = 0; i < wide / 8; i++) *(eight *)(out + r * wide + 8 * i) = sum[i];
+            for (int i = 0; i < wide / 8; i++) {
+                if (add) sum[i] += *(const eight *)(out + r * wide + 8 * i);
+                *(eight *)(out + r * wide + 8 * i) = sum[i];
+            }
             continue;
         }
         real sum[wide];
-        for (int i = 0; i < wide; i++) sum[i] = more ? out[r * wide + i] : 0;
-        for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
+        for (int i = 0; i < wide; i++) sum[i] = 0;
+        for (int64_t p = begin; p < end; p++) {
             const real *from = vectors + column[p] * wide, *times = factor + (pair ? pair[p] : p) * heads;
             for (int h = 0; h < heads; h++)
 #pragma omp simd
                 for (int i = 0; i < size; i++) sum[h * size + i] += times[h] * from[h * size + i];
         }
-        memcpy(out + r * wide, sum, wide * sizeof(real));
+        for (int i = 0; i < wide; i++) out[r * wide + i] = add ? out[r * wide + i] + sum[i] : sum[i];
     }
 }
 
@@ -157,15 +173,19 @@ INLINE void grade(
     int relation, real scale, real *grad_dot, real *grad_entry, int heads, int size, int wide
 ) {
     for (int64_t r = first; r < last; r++) {
-        real shift[heads], found[heads], product[heads];
+        real shift[heads], part[heads], found[heads], product[heads];
         EACH(shift[h] = grad_lse ? -grad_lse[r * heads + h] : 0)
-        for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
-            const real *entry = relation == NONE ? 0 : table + (int64_t)kind[p] * heads, *share = weight + p * heads;
-            dots(grad + r * heads * wide, v + (int64_t)column[p] * heads * wide, heads, wide, found);
-            if (relation == REWEIGHT) EACH(grad_entry[p * heads + h] = found[h] * share[h])
-            if (relation == REWEIGHT) EACH(found[h] *= entry[h])
-            EACH(shift[h] += share[h] * found[h])
-            EACH(grad_dot[p * heads + h] = found[h])
+        for (OF_ROW(r)) {
+            EACH(part[h] = 0)
+            for (int64_t p = begin; p < end; p++) {
+                const real *entry = relation == NONE ? 0 : table + (int64_t)kind[p] * heads, *share = weight + p * heads;
+                dots(grad + r * heads * wide, v + (int64_t)column[p] * heads * wide, heads, wide, found);
+                if (relation == REWEIGHT) EACH(grad_entry[p * heads + h] = found[h] * share[h])
+                if (relation == REWEIGHT) EACH(found[h] *= entry[h])
+                EACH(part[h] += share[h] * found[h])
+                EACH(grad_dot[p * heads + h] = found[h])
+            }
+            EACH(shift[h] += part[h])
         }
         for (int64_t p = offsets[r]; p < offsets[r + 1]; p++) {
             const real *entry = relation == NONE ? 0 : table + (int64_t)kind[p] * heads, *share = weight + p * heads;
