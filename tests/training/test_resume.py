@@ -131,6 +131,27 @@ def test_a_run_that_is_told_twice_ends_at_once(tmp_path, monkeypatch, end):
     assert Checkpoints(run / "checkpoints").numbers() == []
 
 
+def test_a_run_that_need_not_listen_saves_once_and_goes_on(tmp_path, monkeypatch):
+    """Where the signal is ignored, as some launchers have it."""
+    before, steps, saves = signal.signal(signal.SIGTERM, signal.SIG_IGN), [], []
+    real_step, real_save = Loop.step, FolderKeeper.save
+
+    def step(self, batches):
+        steps.append(batches)
+        if len(steps) == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return real_step(self, batches)
+
+    monkeypatch.setattr(Loop, "step", step)
+    monkeypatch.setattr(FolderKeeper, "save", lambda *given: (saves.append(given), real_save(*given)))
+    try:
+        train(sizes(12), options(epochs=3, checkpoint_seconds=1e9), tmp_path / "told", show=False)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(saves) == 2  # when it was told, and at the end
+
+
 @pytest.mark.parametrize("schedule", ["cosine", "plateau"])
 @pytest.mark.parametrize("task", [paths_and_cycles(6), one_sided(count=24)], ids=["accuracy", "undefined"])
 @pytest.mark.filterwarnings("ignore:the rocauc of the validation part")

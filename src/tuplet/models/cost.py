@@ -221,9 +221,8 @@ def _kept_a_layer(
 def _at_once(config: ModelConfig, patterns: Patterns) -> bool:
     """Whether one fused operator does all of a layer's attention (``TokenAttention._at_once``)."""
     choices = config.choices
-    lists = (
-        _are_rows(config, patterns) or choices.cross
-    )  # which are walked one after another, where they have one softmax
+    # with one softmax lists of keys are walked one after another
+    lists = _are_rows(config, patterns) or choices.cross
     apart = [pattern for pattern in patterns if pattern.groups > 1 and (pattern.types > 1 or not lists)]
     one = len(patterns) < 2 and not (config.joint and apart)
     few = not choices.virtual or config.virtual * config.heads * config.dim <= FEW

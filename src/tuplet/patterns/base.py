@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tuplet.patterns.fused import Fused, fuse
-from tuplet.patterns.structure import Structure
+from tuplet.patterns.structure import Rows, Structure
 from tuplet.tokens import Simplices, Tokens
 
 Tuple = tuple[int, ...]
@@ -92,9 +92,10 @@ class Pattern(ABC, Generic[T]):
         """The layouts for fused kernels: all groups in one structure; where they share a softmax lists of keys without types are one
         structure too, and all else is one a group."""
         groups = self.layouts(queries, keys, typed, joint)
-        if not joint or self.types == 1:
-            return fuse(groups, keys.total, joint)
-        return tuple(part for group in groups for part in fuse((group,), keys.total))
+        lists = self.types == 1 and all(isinstance(group, Rows) for group in groups)
+        if joint and not lists:
+            return tuple(part for group in groups for part in fuse((group,), keys.total))
+        return fuse(groups, keys.total, joint)
 
     def keep(self, tokens: T, typed: bool) -> Kept | None:
         """What ``fused`` would find out about tokens by way of the host, to be kept; None where there is nothing of the kind.

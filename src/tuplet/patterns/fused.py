@@ -109,7 +109,7 @@ class FusedRows:
         stride: (groups, T) distance between tokens whose nodes there differ by one; empty for rows.
         groups: how many.
         longest: the most keys of a query and the most queries of a key, or bounds of it; 0 where it is not known.
-        joint: all heads see all groups, and a pair's type is the number of its group; otherwise each sees one, and ``type`` is right.
+        joint: every head sees all groups, and a pair's type is the number of its group; otherwise head h sees group h mod groups.
     """
 
     begin: Tensor
@@ -195,14 +195,12 @@ def fuse(groups: tuple[Structure, ...], keys: int, joint: bool = False) -> tuple
     Args:
         groups: as ``Pattern.layouts`` gives them.
         keys: tokens attended to.
-        joint: they share a softmax, and are told apart by nothing but the group; lists of keys are then one structure, lines one a group.
+        joint: they are lists of keys that share a softmax, told apart by nothing but the group.
     """
     rows = tuple(group for group in groups if isinstance(group, Rows))
     lines = tuple(group for group in groups if isinstance(group, Lines))
     if len(rows) == len(groups):
         return (FusedRows.rows(rows, keys, joint),)
-    if joint:
-        return tuple(part for group in groups for part in fuse((group,), keys))
     if len(lines) == len(groups) and not any(isinstance(group.relation, Equality) for group in lines):
         return (FusedLines.stack(lines),)
     return tuple(group.planned() for group in groups)

@@ -121,9 +121,11 @@ class FolderKeeper(Keeper):
     def _listen(self, *_: Any) -> None:
         if self.told:
             self._end()
-        self.told = True
+        else:
+            self.told = True
 
     def _end(self) -> None:
-        """Do what the signal would have done."""
+        """Do what the signal would have done, which may be nothing."""
+        self.told = False
         signal.signal(signal.SIGTERM, self.obey)
         signal.raise_signal(signal.SIGTERM)
