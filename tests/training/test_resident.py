@@ -36,6 +36,7 @@ CASES = [
     ("A1^Ngbh+", {"directed": True, "degree": True}),
     ("A1,2^Ngbh", {"encodings": [RWSE, EDGES], "first_norm": True}),
     ("A2^LN", {"encodings": [HODGE, "RRWP:3:4"]}),
+    ("A2^LN", {"encodings": ["SPD:2:4", "RD:4", "DEG:3:4"], "degree": True}),
     ("A2^LN", {"encodings": [LapPE(3, 4, flip=False), RWSE]}),
     ("AS0:1^SN", {"encodings": [LapPE(3, 4, model="mlp", flip=False)]}),
     ("AS0:1^SN", {}),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tuplet.encodings.base import Encoding, Level, expect_positive
 from tuplet.graphs import GraphBatch
+from tuplet.kernels import take
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class DEG(Encoding):
 class DegreeEncoder(nn.Module):
     """(N, width) from (N, 2) degrees."""
 
+    by_rows = True
+
     def __init__(self, encoding: DEG) -> None:
         super().__init__()
         self.limit = encoding.limit
@@ -57,4 +60,5 @@ class DegreeEncoder(nn.Module):
 
     def forward(self, raw: Mapping[str, Tensor], graph: GraphBatch) -> Tensor:
         degrees = raw["pe_degree"].long().clamp(0, self.limit)
-        return self.tables[0](degrees[:, 0]) + self.tables[1](degrees[:, 1])
+        out, into = (table.weight for table in self.tables if isinstance(table, nn.Embedding))
+        return take(out, degrees[:, 0]) + take(into, degrees[:, 1])

@@ -16,6 +16,7 @@ from tuplet.encodings.base import Encoding, Level, expect_positive, resolve
 from tuplet.encodings.blocks import adjacency_blocks, pair_counts, pair_rows
 from tuplet.encodings.layers import mlp
 from tuplet.graphs import GraphBatch
+from tuplet.kernels import take
 
 UNREACHABLE = -1
 """What a shortest-path distance is where there is no path."""
@@ -71,6 +72,8 @@ class SPD(Encoding):
 class DistanceEncoder(nn.Module):
     """(Σ n², width): a row of a table for 0..limit, one for "further", one for "no path"."""
 
+    by_rows = True
+
     def __init__(self, encoding: SPD) -> None:
         super().__init__()
         self.limit = encoding.limit
@@ -79,7 +82,7 @@ class DistanceEncoder(nn.Module):
     def forward(self, raw: Mapping[str, Tensor], graph: GraphBatch) -> Tensor:
         distance = raw["pe_spd"][:, 0].long()
         rows = torch.where(distance == UNREACHABLE, self.limit + 2, distance.clamp(max=self.limit + 1))
-        return self.table(rows)
+        return take(self.table.weight, rows)
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ class RD(Encoding):
 
 class ResistanceEncoder(nn.Module):
     """(Σ n², width) from log(1 + R) and the flag."""
+
+    by_rows = True
 
     def __init__(self, encoding: RD) -> None:
         super().__init__()

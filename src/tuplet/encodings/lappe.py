@@ -58,6 +58,7 @@ class LapEncoder(nn.Module):
     def __init__(self, encoding: LapPE) -> None:
         super().__init__()
         self.encoding = encoding
+        self.by_rows = not encoding.unbounded
         self.net = EigenNet(encoding, encoding.model)
 
     def forward(self, raw: Mapping[str, Tensor], graph: GraphBatch) -> Tensor:

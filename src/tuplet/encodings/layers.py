@@ -23,6 +23,11 @@ def mlp(*widths: int, gain: float = 2**0.5) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+def by_rows(encoder: nn.Module) -> bool:
+    """Whether an encoder maps raw rows one by one (it says so by its ``by_rows``), so that padding is no more than rows to leave out."""
+    return bool(getattr(encoder, "by_rows", False))
+
+
 class MaskedBatchNorm(nn.Module):
     """Batch norm over the last dimension that takes its statistics from the rows a mask keeps; the other rows become 0.
 
@@ -114,6 +119,8 @@ class RowEncoder(nn.Module):
         dim: of the simplices.
     """
 
+    by_rows = True
+
     def __init__(self, field: str, columns: int, width: int, norm: bool, order: int = 0, dim: int = 0) -> None:
         super().__init__()
         self.field, self.order, self.dim = field, order, dim
@@ -133,6 +140,7 @@ class SimplexEncoder(nn.Module):
     def __init__(self, encoders: Mapping[int, nn.Module]) -> None:
         super().__init__()
         self.encoders = nn.ModuleDict({str(k): encoder for k, encoder in encoders.items()})
+        self.by_rows = all(by_rows(encoder) for encoder in encoders.values())
 
     def forward(self, raw: Mapping[str, Tensor], graph: GraphBatch) -> dict[int, Tensor]:
         return {int(k): encoder(raw, graph) for k, encoder in self.encoders.items()}

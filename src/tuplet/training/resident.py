@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from tuplet.encodings.lappe import LapEncoder
-from tuplet.encodings.layers import RowEncoder, SimplexEncoder
+from tuplet.encodings.layers import by_rows
 from tuplet.errors import TooLargeError
 from tuplet.graphs import PaddedBatch
 from tuplet.graphs.memory import told
@@ -116,7 +115,7 @@ class Resident:
             return False
         choices, config = model.config.choices, model.config
         plain = choices.sample is None and not choices.basis and config.phi == "types"
-        rows = model.encodings is None or all(_reads_rows(encoder) for encoder in model.encodings.encoders)
+        rows = model.encodings is None or all(map(by_rows, model.encodings.encoders))
         loops = any(bool((graph.edge_index[0] == graph.edge_index[1]).any()) for graph in graphs)
         return plain and rows and not loops and _asks(config) and model.backend == "triton"
 
@@ -259,10 +258,3 @@ def _edge_lists(level: Taken, edges: Taken, graph: PaddedBatch) -> tuple[Tensor,
     ends = begin + F.pad(edges.columns["taken"].t(), (FIRST_EDGE, 0))
     simplex = graph.edge_simplex
     return rows, tuple(Lists(row, simplex, begin, end, FIRST_EDGE) for row, end in zip(rows, ends, strict=True))
-
-
-def _reads_rows(encoder: nn.Module) -> bool:
-    """Whether an encoder maps raw rows one by one, so that padding is no more than rows to leave out."""
-    encoders = encoder.encoders.values() if isinstance(encoder, SimplexEncoder) else [encoder]
-    fixed = [isinstance(one, LapEncoder) and not one.encoding.unbounded for one in encoders]
-    return all(isinstance(one, RowEncoder) or so for one, so in zip(encoders, fixed, strict=True))
