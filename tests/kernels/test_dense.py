@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from tuplet.graphs import read
 from tuplet.kernels import dense, rows
 from tuplet.kernels.rows import Lists
-from tuplet.tokens import Tuples, node_lists, pair_lists
+from tuplet.tokens import Tuples, constant_lists, node_lists, pair_lists
 
 
 def draw(*shape):
@@ -126,10 +126,10 @@ def test_lists_of_tuples(order):
     """Every row's list names exactly the tuples that take it, sorted or found by arithmetic."""
     graph = read([nx.gnm_random_graph(5, 6, seed=1), nx.path_graph(3), "@"])
     tuples = Tuples.all(graph, order)
-    kinds = [node_lists(tuples, axis, listed=True) for axis in range(order)]
+    kinds = [constant_lists(tuples, listed=True), *(node_lists(tuples, axis, listed=True) for axis in range(order))]
     kinds += [pair_lists(tuples, a, b, listed=True) for a in range(order) for b in range(order) if a != b]
     for lists in kinds:
-        tokens = lists.order if lists.order.numel() else torch.arange(tuples.total)
+        tokens = lists.order if lists.order.numel() else torch.arange(len(lists.rows))
         for row in range(lists.special, len(lists.begin)):
             named = tokens[lists.begin[row] : lists.end[row]]
             assert sorted(named.tolist()) == (lists.rows == row).nonzero().flatten().tolist()

@@ -8,6 +8,7 @@ import torch
 from torch_geometric.data import Batch, Data
 from zoo import NAMES, TASKS, build
 
+from tuplet import testing
 from tuplet.attention import FavorFeatures, Rule, attend_apart
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs.graph6 import from_graph6
@@ -286,6 +287,20 @@ def test_sums_in_units_are_the_same_functions(name):
     for bad in (0, -1.0, float("inf"), "many", True):
         with pytest.raises(OptionError, match=r"pool_unit: expected a positive number; came "):
             build(name, pool="add", pool_unit=bad)
+
+
+@pytest.mark.parametrize("name", ["A1^LN", "A2^LN+VT", "A3^LN", "A2,1^Ngbh"])
+def test_graph_outputs_of_the_tuples_that_stand_for_a_node(name):
+    model = build(name, node_types=None, edge_types=None, pool_over="nodes", pool="add").double().eval()
+    graphs = [nx.path_graph(3), nx.empty_graph(1), nx.lollipop_graph(3, 2)]
+    prepared = model.prepare(graphs)
+    x = model.run_layers(*model.embed(prepared)[1:], prepared, model.config.depth)[0]
+    constant = [len(set(entries)) == 1 for _, entries in prepared.queries.tolist()]
+    owner = torch.tensor([graph for graph, _ in prepared.queries.tolist()])[constant]
+    sums = x.new_zeros(3, x.shape[1]).index_add(0, owner, x[constant])
+    torch.testing.assert_close(model(prepared), model.head(sums))
+    testing.assert_batch_invariant(model, graphs)
+    testing.assert_permutation_equivariant(model, graphs[2])
 
 
 @pytest.mark.parametrize("name", ["A2^LN", "A2-Linear", "A1^LN"])

@@ -339,6 +339,7 @@ class TestPooling:
         ("AS0:1", {"laplacian": "block"}, "laplacian: AS0:1 reads no Laplacian"),
         ("AS0:1", {"phi": "signs"}, "phi: expected one of"),
         ("AS1", {"pool_over": "nodes"}, "no 0-simplices"),
+        ("A3(connected)", {"pool_over": "nodes"}, "a sample may lack the tuples of nodes"),
         ("AS0:1", {"truncate": 1}, "truncate: expected True or False"),
         ("AS0:1^SN", {"softmax": "groups", "heads": 3}, "heads >= 4"),
         ("AS0:1^VS", {"relation": "bias"}, "no relation types"),

@@ -32,6 +32,7 @@ RWSE, EDGES, HODGE = "RWSE:3:4", "EdgeRWSE:4:3", "HodgeRW:3:4"
 CASES = [
     ("A2^LN+VT", {}),
     ("A2^LN+VT", {"softmax": "joint", "first_norm": True}),
+    ("A2^LN+VT", {"pool_over": "nodes", "pool": "add"}),
     ("A1,2^Ngbh", {"softmax": "joint"}),
     ("A1^Ngbh+", {"directed": True, "degree": True}),
     ("A1,2^Ngbh", {"encodings": [RWSE, EDGES], "first_norm": True}),

@@ -71,7 +71,8 @@ class ModelConfig:
             that outputs depend on the numbering of nodes.
         laplacian: "inter" relates simplices across dimensions (𝓛_{0:K}), "block" within a dimension only (L).
         truncate: read relations of AS_{k1:k2} in the complex up to dimension k2; otherwise up to k2 + 1.
-        pool_over: graph outputs from all simplices ("all") or from 0-simplices ("nodes").
+        pool_over: graph outputs from all tokens ("all") or from those that stand for a node ("nodes"): 0-simplices, or of all
+            tuples those whose entries are one node.
         encodings: positional and structural encodings, as objects of ``tuplet.encodings`` or short forms ("RWSE:20:28").
         features: random features of the Performer kernel; None for c·ln c.
         repeats: whether sampled connected tuples may repeat an entry.
@@ -192,7 +193,7 @@ class ModelConfig:
     def _check_simplicial(self) -> None:
         """Refuse options of simplicial transformers where they have no meaning."""
         dims, related = self.choices.dims, not self.choices.patterns and self.resolved_relation != "none"
-        for field, default in (("phi", "types"), ("laplacian", "inter"), ("truncate", False), ("pool_over", "all")):
+        for field, default in (("phi", "types"), ("laplacian", "inter"), ("truncate", False)):
             value = getattr(self, field)
             if value != default and dims is None:
                 raise OptionError(f"{field}: an option of simplicial transformers; came {value!r} for {self.name}")
@@ -203,6 +204,8 @@ class ModelConfig:
                 )
         if self.pool_over == "nodes" and dims is not None and dims[0] > 0:
             raise OptionError(f"pool_over: {self.name} has no 0-simplices to pool over; came 'nodes'")
+        if self.pool_over == "nodes" and self.choices.sample is not None:
+            raise OptionError(f"pool_over: a sample may lack the tuples of nodes; came 'nodes' for {self.name}")
 
     @property
     def choices(self) -> Choices:

@@ -184,6 +184,8 @@ class Transformer(nn.Module):
         if config.task == "graph":
             rows = prepared.query_graph
             tokens = len(rows.rows if isinstance(rows, Lists) else rows)
+            if prepared.node_queries is not None:
+                x = take(x, prepared.node_queries)
             x = x if tokens == len(x) else x[:tokens]  # the way back of a part of all is a copy of all
             return self.head(pool(x, rows, prepared.layouts.graphs, config.pool))
         if isinstance(self.node_pooling, NodePooling) and prepared.prefixes is not None:

@@ -38,6 +38,7 @@ from tuplet.tokens import (
     TupleParts,
     Tuples,
     connected_tuples,
+    constant_lists,
     pair_lists,
     random_tuples,
 )
@@ -76,7 +77,8 @@ class Prepared:
         queries, keys: the tokens that are updated by attention, and those they attend to (the same but for cross).
         query_parts, key_parts: what the tokens are made of.
         layouts: who sees whom.
-        query_graph: (T1,) graph of each query; of the 0-simplices only where only they are pooled.
+        query_graph: (T1,) graph of each query; of nodes only where only the tokens that stand for one are pooled.
+        node_queries: (N,) the query that stands for each node, where only these are pooled and are not the first ones.
         cross: indices of ψ_e and ψ_v, cross-attention only.
         pair_places: row of the pair table of each ordered pair of nodes, where a cross-attention updates e.
         prefixes: how tuples fold to nodes, for node and edge tasks.
@@ -94,6 +96,7 @@ class Prepared:
     key_parts: TupleParts | None
     layouts: Layouts
     query_graph: Tensor | Lists
+    node_queries: Tensor | Lists | None
     cross: CrossIndex | None
     pair_places: Tensor | Lists | None
     prefixes: Prefixes | None
@@ -189,7 +192,10 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
         query_parts=_parts(config, queries),
         key_parts=None,
         layouts=make_layouts(config, patterns, queries, keys, backend),
-        query_graph=_graphs(queries.graph_of_token, queries.ptr, queries.by_graph),
+        query_graph=_graphs(graph.graph_of_node, graph.ptr, graph.ptr[:0])
+        if config.pool_over == "nodes"
+        else _graphs(queries.graph_of_token, queries.ptr, queries.by_graph),
+        node_queries=None,
         cross=None,
         pair_places=None,
         prefixes=None,
@@ -201,9 +207,6 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
     if isinstance(queries, Simplices):
         return replace(
             prepared,
-            query_graph=_graphs(graph.graph_of_node, graph.ptr, graph.ptr[:0])
-            if config.pool_over == "nodes"
-            else prepared.query_graph,
             incidence=Incidence.prepare(queries) if pools_to_nodes(config) and queries.low > 0 else None,
             query_pairs=_simplex_pairs(queries) if config.task == "edge" else None,
         )
@@ -220,6 +223,7 @@ def prepare(config: ModelConfig, patterns: Patterns, tokens: tuple[Tokens, Token
         )
     return replace(
         prepared,
+        node_queries=constant_lists(queries) if config.pool_over == "nodes" and queries.order > 1 else None,
         prefixes=Prefixes.prepare(queries) if pools_to_nodes(config) else None,
         query_pairs=_tuple_pairs(config, queries) if config.task == "edge" else None,
     )

@@ -69,6 +69,17 @@ def node_lists(tuples: Tuples, axis: int, listed: bool | None = None) -> Tensor 
     return Lists(rows, tuples.by_entry(axis) if axis else rows.new_empty(0), *tuples.node_bounds)
 
 
+def constant_lists(tuples: Tuples, listed: bool | None = None) -> Tensor | Lists:
+    """(N,) the tuple (i, .., i) of each node i, with the node of each such tuple where kernels ask for it: on a GPU, or if ``listed``."""
+    rows = tuples.of_nodes
+    if not (rows.device.type == "cuda" if listed is None else listed):
+        return rows
+    begin, constant = tuples.node(0), torch.ones_like(tuples.node(0))
+    for axis in range(1, tuples.order):
+        constant *= tuples.entry(axis) == tuples.entry(0)
+    return Lists(rows, rows[:0], begin, begin + constant)
+
+
 class Encoder(nn.Module):
     """Declared features to vectors: the sum of one embedding a categorical column, or a linear map of a real vector.
 

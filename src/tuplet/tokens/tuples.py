@@ -101,6 +101,13 @@ class Tuples(Tokens):
         begin = self.ptr[owner] + self.graph.place_of_node * each
         return begin, begin + each
 
+    @cached_property
+    def of_nodes(self) -> Tensor:
+        """(N,) the tuple (i, .., i) of each node i; of padding any of its tuples (all tuples only)."""
+        graph = self.graph
+        owner, n = graph.graph_of_node, graph.n[graph.graph_of_node]
+        return self.ptr[owner] + graph.place_of_node * sum(n**power for power in range(self.order))
+
     @remembered
     def by_entry(self, axis: int) -> Tensor:
         """(T,) the tuple at each place when tuples stand by their entry at ``axis``, then by the others; of padding any
