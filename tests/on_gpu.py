@@ -3,7 +3,7 @@
     python tests/on_gpu.py [--processes 8] [--minutes 8] [PATH ..]
 
 Prints for each file how many tests passed, failed, were skipped or not reached in time, and the names of those that failed; ends with
-code 1 if any did. Needs nothing but pytest.
+code 1 if any did, else with code 2 if any were not reached. Needs nothing but pytest.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def main() -> int:
         print(f"{file:{width}}", *(f"{counts[kind]:11}" for kind in OUTCOMES))
     print(f"{time.time() - started:.0f} seconds, {options.processes} processes")
     print(*sorted(failed), *broken, sep="\n")
-    return 1 if failed or broken else 0
+    if failed or broken:
+        return 1
+    return 2 if any(counts["not reached"] for counts in found.values()) else 0
 
 
 if __name__ == "__main__":

@@ -35,5 +35,5 @@ def test_tests_that_time_does_not_reach_are_counted(tmp_path):
     path = tmp_path / "test_some.py"
     path.write_text(TESTS)
     done = run("--processes", "1", "--minutes", "0", str(path))
-    assert done.returncode == 0
+    assert done.returncode == 2
     assert done.stdout.splitlines()[1].split()[-4:] == ["0", "0", "0", "4"]

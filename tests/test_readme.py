@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from tuplet.cli import _parser, main
+from tuplet.experiments.outcomes import read_file
+from tuplet.experiments.table import read_table
 from tuplet.models.catalogue import CATALOGUE
 from tuplet.models.name import GRAMMAR
 
@@ -39,6 +41,19 @@ def test_the_table_of_models_is_the_catalogue():
         [kind.name, kind.tokens, kind.pattern, kind.kernel, kind.cost, kind.power, kind.paper] for kind in CATALOGUE
     ]
     assert rows == kinds
+
+
+def test_the_table_of_growth_is_in_the_results():
+    lines = [line.strip("| ").split(" | ") for line in README.splitlines() if line.startswith("| A")]
+    rows = {row.model: row for row in read_table("complexity").rows}
+    assert len(lines) == 14
+    for model, *cells in lines:
+        row = rows[model]
+        files = [ROOT / "results" / "complexity" / row.slug / f"{run}-seed-0.json" for run in ("cpu", "cuda")]
+        cpu, cuda = (read_file(path).values for path in files)
+        time, memory = ([f"{values[key]:.2f}" for values in (cpu, cuda)] for key in ("time", "memory"))
+        theory = row.paper["cpu-time"].text, str(row.expected["cpu-memory"])
+        assert cells == [theory[0], *time, theory[1], *memory, f"{cpu['n']:,}", f"{cuda['n']:,}"]
 
 
 def test_the_grammar_is_the_parsers():

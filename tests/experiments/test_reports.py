@@ -6,13 +6,15 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from tuplet.cli import main
 from tuplet.errors import MissingExtraError
 from tuplet.experiments import page as page_module
-from tuplet.experiments.jobs import select
+from tuplet.experiments.comparison import HEADER, Line
+from tuplet.experiments.jobs import Job, select
 from tuplet.experiments.outcomes import Outcome, Places
 from tuplet.experiments.page import to_html
 from tuplet.experiments.plots import bars, curves, growth
@@ -74,6 +76,27 @@ def test_numbers_verdicts_and_origins_are_shown(places):
     assert html.count("tuplet reproduce edge-csl --rows a2-ln --columns csl") == 10
     assert "012345678" in html
     assert html.count("<svg") == 2  # bars and curves
+
+
+def test_the_tables_that_are_kept_are_those_of_the_results_that_are_kept():
+    results = Path(__file__).parents[2] / "results"
+    assert (results / "report.md").read_text(encoding="utf-8") == to_markdown(report_on(results)), "run `tuplet report`"
+
+
+def test_facts_of_several_devices_are_not_mixed():
+    row, column = read_table("edge-csl").row("gin"), read_table("edge-csl").column("csl")
+    devices = [("NVIDIA H200", 1.0), ("cpu", 9.0), ("NVIDIA H200", 3.0), ("NVIDIA H200", 4.0)]
+    outcomes = [
+        Outcome(
+            Job("edge-csl", "gin", "csl", seed),
+            True,
+            {"test": 0.1, "seconds_per_epoch": seconds},
+            about={"device": device},
+        )
+        for seed, (device, seconds) in enumerate(devices)
+    ]
+    cells = dict(zip(HEADER, Line(row, column, outcomes=tuple(outcomes)).cells(), strict=True))
+    assert (cells["s/epoch"], cells["device"]) == ("3", "H200, cpu")
 
 
 class Strict(HTMLParser):

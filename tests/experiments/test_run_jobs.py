@@ -3,16 +3,19 @@
 import json
 import math
 import time
+from pathlib import Path
 
 import dying
 import pytest
 
+from tuplet.cli import main
 from tuplet.errors import OptionError
 from tuplet.experiments import run as module
 from tuplet.experiments import training_jobs
 from tuplet.experiments.jobs import Job
-from tuplet.experiments.outcomes import POINTS, Outcome, Places, is_done, read_file, read_outcome, thinned
+from tuplet.experiments.outcomes import POINTS, Outcome, Places, is_done, read_all, read_file, read_outcome, thinned
 from tuplet.experiments.run import Failure, perform, run_jobs
+from tuplet.experiments.table import TABLES
 from tuplet.experiments.training_jobs import run_training
 from tuplet.training.checkpoint import Checkpoints
 from tuplet.training.state import History
@@ -96,6 +99,30 @@ def test_a_result_is_a_small_file_with_all_that_is_known(places):
         OptionError, match=r"model_options = {'dim': 64}, .* made with {'dim': 7, 'virtual': 3}\. Remove"
     ):
         is_done(places, JOB)
+    facts["options"]["model_options"] = {"dim": 64, "virtual_node": False, **JOB.options().model_options}
+    path.write_text(json.dumps(facts))
+    assert is_done(places, JOB), "an option that is named and has the value that it has by itself changes nothing"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_results_that_are_kept_were_made_with_the_settings_of_today(table):
+    """Or they would have to be run again: ``tuplet reproduce`` says so, job by job."""
+    kept = Places(Path(__file__).parents[2] / "results")
+    for outcome in read_all(kept.results, table):
+        assert is_done(kept, outcome.job) == outcome.finished
+
+
+def test_a_result_of_other_settings_keeps_no_other_job_from_running(places, capsys, monkeypatch):
+    monkeypatch.setattr("tuplet.cli.reproduce.run_jobs", lambda jobs, *_, **__: [Failure(job, "ran") for job in jobs])
+    old, new = (Job("edge-csl", "gin", "csl", seed, epochs=2) for seed in (0, 1))
+    options = {**old.options().plain(), "lr": 0.5}
+    Outcome(old, True, {"test": 1.0, "planned": 200}, {}, options).write(places)
+    command = ["reproduce", "edge-csl", "--rows", "gin", "--columns", "csl", "--seeds", "0,1", "--epochs", "2"]
+    assert main([*command, "--results", str(places.results), "--work", str(places.work)]) == 1
+    printed = capsys.readouterr().out
+    assert "2 jobs, 0 done before" in printed
+    assert f"failed: {old.name}: {places.result(old)}: expected lr = 0.001" in printed
+    assert f"failed: {new.name}: ran" in printed
 
 
 def test_an_interrupted_job_writes_what_its_checkpoint_holds(places, monkeypatch):

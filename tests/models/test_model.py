@@ -1,11 +1,13 @@
 """The model as a whole: shapes, devices and precisions, compiling, explaining, odd graphs."""
 
 import itertools
+import warnings
 
 import networkx as nx
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
+from torch_geometric.utils import scatter
 from zoo import NAMES, TASKS, build
 
 from tuplet import testing
@@ -289,18 +291,30 @@ def test_sums_in_units_are_the_same_functions(name):
             build(name, pool="add", pool_unit=bad)
 
 
-@pytest.mark.parametrize("name", ["A1^LN", "A2^LN+VT", "A3^LN", "A2,1^Ngbh"])
-def test_graph_outputs_of_the_tuples_that_stand_for_a_node(name):
-    model = build(name, node_types=None, edge_types=None, pool_over="nodes", pool="add").double().eval()
-    graphs = [nx.path_graph(3), nx.empty_graph(1), nx.lollipop_graph(3, 2)]
+@pytest.mark.parametrize("name", ["A1^LN", "A2^LN+VT", "A3^LN", "A2,1^Ngbh", "A1,2(connected)"])
+@pytest.mark.parametrize("pool, directed", [("add", False), ("mean", True), ("max", False)])
+def test_graph_outputs_of_the_tuples_that_stand_for_a_node(name, pool, directed):
+    options = {"pool_over": "nodes", "pool": pool, "directed": directed}
+    model = build(name, node_types=None, edge_types=None, **options).double().eval()
+    kind = nx.DiGraph if directed else nx.Graph
+    graphs = [kind(graph) for graph in (nx.path_graph(3), nx.empty_graph(1), nx.lollipop_graph(3, 2))]
     prepared = model.prepare(graphs)
     x = model.run_layers(*model.embed(prepared)[1:], prepared, model.config.depth)[0]
     constant = [len(set(entries)) == 1 for _, entries in prepared.queries.tolist()]
     owner = torch.tensor([graph for graph, _ in prepared.queries.tolist()])[constant]
-    sums = x.new_zeros(3, x.shape[1]).index_add(0, owner, x[constant])
-    torch.testing.assert_close(model(prepared), model.head(sums))
+    torch.testing.assert_close(model(prepared), model.head(scatter(x[constant], owner, reduce=pool)))
     testing.assert_batch_invariant(model, graphs)
     testing.assert_permutation_equivariant(model, graphs[2])
+
+
+@pytest.mark.parametrize("name, centred", [("A1^LN", True), ("A2^LN", False)])
+@pytest.mark.filterwarnings("default:a training batch of one graph")
+def test_a_part_of_what_a_batch_norm_centres_is_not_centred(name, centred):
+    model = build(name, node_types=None, edge_types=None, pool_over="nodes").train()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.prepare("DDW")
+    assert any("a training batch of one graph" in str(item.message) for item in caught) == centred
 
 
 @pytest.mark.parametrize("name", ["A2^LN", "A2-Linear", "A1^LN"])

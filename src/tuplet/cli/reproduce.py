@@ -67,8 +67,9 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print(_listed(places, jobs))
         return 0
-    todo = [job for job in jobs if not is_done(places, job)]
-    print(f"{table.paper}, {table.title}: {len(jobs)} jobs, {len(jobs) - len(todo)} done before", flush=True)
+    todo, other = _todo(places, jobs)
+    done = len(jobs) - len(todo) - len(other)
+    print(f"{table.paper}, {table.title}: {len(jobs)} jobs, {done} done before", flush=True)
     if not torch.cuda.is_available():
         waiting = [job for job in todo if job.described()[2].device == "cuda"]
         todo = [job for job in todo if job not in waiting]
@@ -84,7 +85,7 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
 
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        failures = run_jobs(todo, places, told, until=until, processes=1 if table.alone else arguments.jobs)
+        failures = other + run_jobs(todo, places, told, until=until, processes=1 if table.alone else arguments.jobs)
     finally:
         signal.signal(signal.SIGTERM, before)
     (report,) = report_on(places.results, [table.key])
@@ -92,6 +93,18 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
     for failure in failures:
         print(f"failed: {failure.job.name}: {failure.reason}")
     return 1 if failures else 0
+
+
+def _todo(places: Places, jobs: Sequence[Job]) -> tuple[list[Job], list[Failure]]:
+    """Jobs that are not done; and those whose results were made with other settings, which keep no other job from running."""
+    todo, other = [], []
+    for job in jobs:
+        try:
+            if not is_done(places, job):
+                todo.append(job)
+        except TupletError as error:
+            other.append(Failure(job, str(error)))
+    return todo, other
 
 
 def run_report(tables: Sequence[str], results: str, out: str | None) -> int:

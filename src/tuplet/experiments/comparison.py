@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from tuplet.experiments.verdict import verdict
 from tuplet.training.summary import spread
 
 NUMBERS = ("up to n", "parameters", "s/epoch", "peak memory")
-HEADER = ("model", "softmax", "paper", "ours", "runs", "verdict", *NUMBERS, "commit")
+HEADER = ("model", "softmax", "paper", "ours", "runs", "verdict", *NUMBERS, "device", "commit")
 """Columns of a comparison, as text."""
 
 
@@ -103,12 +104,20 @@ class Line:
             _shown(self._fact("parameters"), "{:,.0f}"),
             _shown(self._fact("seconds_per_epoch"), "{:.3g}"),
             _shown(self._fact("peak_memory_bytes"), "{:.2f} GB", 1e-9),
+            ", ".join(self.devices),
             ", ".join(dict.fromkeys(commit_of(outcome) for outcome in self.outcomes)),
         ]
 
+    @property
+    def devices(self) -> list[str]:
+        """On which devices jobs ran, the one that most of them ran on first."""
+        counts = Counter(device_of(outcome) for outcome in self.outcomes)
+        return [device for device, _ in counts.most_common()]
+
     def _fact(self, name: str) -> float | None:
-        """The median of a fact over all jobs that know it."""
-        found = [outcome.values[name] for outcome in self.outcomes if outcome.values.get(name) is not None]
+        """The median of a fact over all jobs that know it; where jobs ran on several devices, over those of the first of ``devices``."""
+        own = [outcome.values for outcome in self.outcomes if device_of(outcome) == self.devices[0]]
+        found = [values[name] for values in own if values.get(name) is not None]
         return statistics.median(found) if found else None
 
     def _progress(self, outcome: Outcome) -> str:
@@ -125,6 +134,11 @@ def commit_of(outcome: Outcome) -> str:
     """The commit that made a result, in short; with a + where files differed from it."""
     git = outcome.about.get("git") or {}
     return (git.get("commit") or "unknown")[:9] + ("+" if git.get("changed") else "")
+
+
+def device_of(outcome: Outcome) -> str:
+    """The device on which a job ended, without the name of who made it."""
+    return str(outcome.about.get("device", "unknown")).removeprefix("NVIDIA ")
 
 
 def filled(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import torch
 
 from tuplet.errors import OptionError, RunError
 from tuplet.experiments.jobs import Job
+from tuplet.models.baselines import NAMES, BaselineConfig
+from tuplet.models.config import ModelConfig
 from tuplet.training.files import make_folder, write
 from tuplet.training.options import UNBOUND, TrainOptions
 from tuplet.training.state import History
@@ -106,17 +108,26 @@ def _apart(one: Any, other: Any) -> Any:
     return {key: value for key, value in one.items() if key not in other or other[key] != value}
 
 
+def _written_out(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with the model's options that are not named as what they are by themselves, so that naming a default changes nothing."""
+    config: Any = BaselineConfig if options["model"] in NAMES else ModelConfig
+    defaults = {item.name: item.default for item in fields(config) if item.default is not MISSING}
+    found: dict[str, Any] = _plain({**options, "model_options": {**defaults, **options["model_options"]}})
+    return found
+
+
 def is_done(places: Places, job: Job) -> bool:
     """Whether the job has ended with the settings that it would have today; other ones are refused by name."""
     known = read_outcome(places, job)
     if known is None or not known.finished:
         return False
-    today, made = job.options().plain(), dict(known.options)
+    today, made = _written_out(job.options().plain()), dict(known.options)
     if "model" in made:  # of a training run, which kept all options that there were
         made = {**TrainOptions().plain(), **made}
+    made = _written_out({"model": today["model"], **made}) if "model_options" in made else made
     for name, value in made.items():
-        if name not in UNBOUND and name in today and _plain(today[name]) != value:
-            now = _plain(today[name])
+        if name not in UNBOUND and name in today and today[name] != value:
+            now = today[name]
             raise OptionError(
                 f"{places.result(job)}: expected {name} = {_apart(now, value)!r}, as the settings say now; the result was made with "
                 f"{_apart(value, now)!r}. Remove it, and the run behind it, to run the job again."

@@ -204,7 +204,7 @@ class ModelConfig:
                 )
         if self.pool_over == "nodes" and dims is not None and dims[0] > 0:
             raise OptionError(f"pool_over: {self.name} has no 0-simplices to pool over; came 'nodes'")
-        if self.pool_over == "nodes" and self.choices.sample is not None:
+        if self.pool_over == "nodes" and self.choices.sampled_side == "queries":
             raise OptionError(f"pool_over: a sample may lack the tuples of nodes; came 'nodes' for {self.name}")
 
     @property

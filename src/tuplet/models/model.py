@@ -307,8 +307,9 @@ def make_node_pooling(config: ModelConfig) -> NodePooling | SimplexPooling:
 
 
 def _is_centred(config: ModelConfig) -> bool:
-    """Whether the pooled tokens of a training batch are centred by the norm just before."""
-    return config.task == "graph" and config.norm == "batch" and config.pool != "max"
+    """Whether the pooled tokens of a training batch are centred by the norm just before: all tokens are, a part of them is not."""
+    all_pooled = config.pool_over == "all" or config.choices.orders[:1] == (1,) or config.choices.dims == (0, 0)
+    return config.task == "graph" and config.norm == "batch" and config.pool != "max" and all_pooled
 
 
 def initialise(module: nn.Module) -> None:

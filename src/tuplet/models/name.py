@@ -65,6 +65,13 @@ class Choices:
         """The patterns other than virtual tokens."""
         return tuple(pattern for pattern in self.patterns if pattern not in VIRTUAL)
 
+    @property
+    def sampled_side(self) -> str | None:
+        """Which tokens are a sample: "queries", "keys" (of two orders the higher, of equal ones the keys), or None."""
+        if self.sample is None:
+            return None
+        return "keys" if self.cross and self.orders[0] <= self.orders[1] else "queries"
+
     def __str__(self) -> str:
         """The canonical spelling."""
         sample = (

@@ -119,14 +119,6 @@ def draw_sample(config: ModelConfig, graph: GraphBatch, limit: int) -> GraphBatc
     return random_tuples(graph, max(choices.orders), choices.budget, config.sample_seed, config.connected_share)
 
 
-def sampled_side(config: ModelConfig) -> str | None:
-    """Which tokens are a sample: "queries", "keys" (of two orders the higher, of equal ones the keys), or None."""
-    choices = config.choices
-    if choices.sample is None:
-        return None
-    return "keys" if choices.cross and choices.orders[0] <= choices.orders[1] else "queries"
-
-
 def make_tokens(config: ModelConfig, graph: GraphBatch, limit: int = cliques.LIMIT) -> tuple[Tokens, Tokens]:
     """Queries and keys: simplices (at most ``limit`` of them), all tuples of their order, or the sample that came along."""
     choices = config.choices
@@ -137,7 +129,7 @@ def make_tokens(config: ModelConfig, graph: GraphBatch, limit: int = cliques.LIM
         top = high + 1 if looks_up and not config.truncate else high
         tokens = Simplices.take(graph, complex_of(graph, top, limit), low, high)
         return tokens, tokens
-    side = sampled_side(config)
+    side = choices.sampled_side
     queries = (Tuples.sampled if side == "queries" else Tuples.all)(graph, choices.orders[0])
     if not choices.cross:
         return queries, queries
@@ -272,7 +264,7 @@ def _simplex_pairs(tokens: Simplices) -> tuple[Tensor | Lists, ...]:
 
 def reads_pairs(config: ModelConfig) -> bool:
     """Whether the edge head reads the tuples (i, j) and (j, i): order 2, all tuples. A sample may lack them."""
-    return config.task == "edge" and config.choices.orders[:1] == (2,) and sampled_side(config) != "queries"
+    return config.task == "edge" and config.choices.orders[:1] == (2,) and config.choices.sampled_side != "queries"
 
 
 def pools_to_nodes(config: ModelConfig) -> bool:
