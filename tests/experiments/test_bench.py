@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from tuplet.cli import main
-from tuplet.errors import OptionError
+from tuplet.cli.bench import every_model
+from tuplet.errors import OptionError, TooLargeError
 from tuplet.experiments import bench as module
 from tuplet.experiments.bench import YARDSTICK, bench
 from tuplet.experiments.molecules import LARGEST, MOST_BONDS, SMALLEST, molecules
+from tuplet.models.catalogue import CATALOGUE
 
 
 def test_random_molecules_look_like_molecules():
@@ -64,6 +66,21 @@ def test_the_command_prints_json(capsys):
     recorded, batching = told["rows"][0]["recorded"], told["rows"][0]["batching"]
     assert batching is None if recorded else 0 < batching < told["rows"][0]["milliseconds"]
     assert (told["rows"][0]["launches"] > 0) == torch.cuda.is_available()
+
+
+def test_all_models_are_measured_and_what_does_not_fit_is_said(monkeypatch, capsys):
+    def few(_, names, **__):
+        if names == ["A2+index"]:
+            raise TooLargeError("too many tuples")
+        return bench(molecules(4), ["A1"], steps=1, depth=1)
+
+    assert [*(kind.name for kind in CATALOGUE), "GPS"] == [name for name in every_model() if name != "yardstick"]
+    monkeypatch.setattr("tuplet.cli.bench.CATALOGUE", CATALOGUE[:2])
+    monkeypatch.setattr("tuplet.cli.bench.bench", few)
+    assert main(["bench", "--all", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["rows"]) == len(every_model()) - 1
+    assert told["refused"] == {"A2+index": "too many tuples"}
 
 
 def test_a_missing_yardstick_is_said(monkeypatch, tmp_path):

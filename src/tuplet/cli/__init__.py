@@ -117,6 +117,7 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
     speed.add_argument(
         "models", nargs="*", help="names, or yardstick; those of the paper's table of times if none is given"
     )
+    speed.add_argument("--all", action="store_true", help="every model of `tuplet list models`, which takes a while")
     speed.add_argument("--data", help="folder with ZINC in packed form; random graphs like it if not given")
     speed.add_argument("--steps", type=int, default=10, help="timed steps (%(default)s)")
     speed.add_argument("--precision", choices=["fp32", "tf32", "bf16"], help="of the steps; the preset's if not given")
@@ -170,10 +171,11 @@ def _theory(arguments: argparse.Namespace) -> int:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from tuplet.cli.bench import run_bench
+    from tuplet.cli.bench import every_model, run_bench
 
+    names = [*arguments.models, *every_model()] if arguments.all else arguments.models
     options = arguments.steps, arguments.precision, arguments.depth
-    return run_bench(arguments.models, arguments.data, *options, arguments.json)
+    return run_bench(names, arguments.data, *options, arguments.json)
 
 
 def _train(arguments: argparse.Namespace) -> int:

@@ -12,13 +12,23 @@ import torch
 
 from tuplet.cli.table import align
 from tuplet.datasets import load
+from tuplet.errors import TooLargeError
 from tuplet.experiments.bench import MODELS, YARDSTICK, Measured, bench
 from tuplet.experiments.molecules import molecules
+from tuplet.models.catalogue import CATALOGUE
 from tuplet.training.inputs import narrowed
 from tuplet.training.summary import device_name
 
 GRAPHS = 320
 """Graphs that steps are measured on."""
+
+
+YARDSTICKS = ["yardstick"] * YARDSTICK.is_file()
+
+
+def every_model() -> list[str]:
+    """Every kind of model there is, and what they are compared with."""
+    return [*(kind.name for kind in CATALOGUE), "GPS", *YARDSTICKS]
 
 
 def run_bench(
@@ -29,17 +39,20 @@ def run_bench(
     task = molecules(GRAPHS)
     if data is not None:
         task = narrowed(load("zinc", data=data).limited(train=GRAPHS, val=1, test=1), [0])
-    rows = []
-    for measured in bench(
-        task, models or [*MODELS, *["yardstick"] * YARDSTICK.is_file()], steps=steps, precision=precision, depth=depth
-    ):
+    rows, refused = [], {}
+    for name in dict.fromkeys(models or [*MODELS, *YARDSTICKS]):
+        try:
+            (measured,) = bench(task, [name], steps=steps, precision=precision, depth=depth)
+        except TooLargeError as error:
+            refused[name] = str(error)
+            continue
         rows.append(measured)
         if not as_json:
-            print(f"{measured.model}: {measured.milliseconds:.1f} ms a step", flush=True)
+            print(f"{name}: {measured.milliseconds:.1f} ms a step", flush=True)
     place = f"{device_name(device)}, torch {torch.__version__}, {torch.get_num_threads()} threads"
     if as_json:
         found = [_finite({**asdict(row), "ratio": row.ratio, "over_floor": row.over_floor}) for row in rows]
-        print(json.dumps({"device": place, "graphs": task.name, "rows": found}, indent=2))
+        print(json.dumps({"device": place, "graphs": task.name, "rows": found, "refused": refused}, indent=2))
         return 0
     print(
         f"\n{_table(rows)}\n\n{task.name}, batches of 32, {place}. MB: most memory of the device, or on a CPU of the process."
@@ -48,6 +61,8 @@ def run_bench(
         '"over products" is the time of a step over that of its linear maps\' matrix products alone; "floor" what arithmetic or memory'
     )
     print("would take at the rates of a large product and of a copy here, whichever is slower.")
+    for name, why in refused.items():
+        print(f"{name} is left out: {why}")
     return 0
 
 
