@@ -81,6 +81,8 @@ def test_all_models_are_measured_and_what_does_not_fit_is_said(monkeypatch, caps
     told = json.loads(capsys.readouterr().out)
     assert len(told["rows"]) == len(every_model()) - 1
     assert told["refused"] == {"A2+index": "too many tuples"}
+    assert main(["bench", "A2+index"]) == 2, "where nothing is left to show, that is an error"
+    assert "too many tuples" in capsys.readouterr().err
 
 
 def test_a_missing_yardstick_is_said(monkeypatch, tmp_path):

@@ -21,9 +21,8 @@ from tuplet.training.summary import device_name
 
 GRAPHS = 320
 """Graphs that steps are measured on."""
-
-
 YARDSTICKS = ["yardstick"] * YARDSTICK.is_file()
+"""What is there only in a checkout."""
 
 
 def every_model() -> list[str]:
@@ -49,6 +48,8 @@ def run_bench(
         rows.append(measured)
         if not as_json:
             print(f"{name}: {measured.milliseconds:.1f} ms a step", flush=True)
+    if not rows:
+        raise TooLargeError("; ".join(refused.values()))
     place = f"{device_name(device)}, torch {torch.__version__}, {torch.get_num_threads()} threads"
     if as_json:
         found = [_finite({**asdict(row), "ratio": row.ratio, "over_floor": row.over_floor}) for row in rows]
