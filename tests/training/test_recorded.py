@@ -74,6 +74,7 @@ def state(model):
         *((name, links, {}) for name in ("A2^LN+VT", "A1", "AS0:1^SN")),
         ("A2^LN+VT", sizes, {"settle_norms": 1}),
         ("A1,2^Ngbh", sizes, {"settle_norms": 2}),
+        ("A2^LN+VT", sizes, {"average": 2}),
     ],
 )
 def test_recorded_steps_are_those_of_the_plain_loop(name, make, options, monkeypatch):

@@ -161,6 +161,7 @@ def test_an_error_at_every_step_is_survived(tmp_path, monkeypatch, task, schedul
         "schedule": schedule,
         "plateau_patience": 1,
         "settle_norms": 2,
+        "average": 2,
         "model_options": {"dropout": 0.3, "norm": "batch"},
     }
     setting = options(epochs=3, checkpoint_seconds=0, **changes)

@@ -15,6 +15,7 @@ from torch import nn
 from tuplet.attention.weights import wide
 from tuplet.errors import OptionError
 from tuplet.training import adamw_cpu
+from tuplet.training.average import follow, standing_in
 from tuplet.training.batches import Members, checked_for, packed_for, prepare, share, shuffled, token_counts
 from tuplet.training.evaluation import Evaluation, Score, warn_undefined
 from tuplet.training.keeper import Keeper
@@ -187,15 +188,18 @@ class Loop:
                 self.keeper.save(state, self.fabric)
         history.train_loss.append(self._finite() / max(state.count, 1))  # which waits for the steps to end
         history.train_seconds.append(time.perf_counter() - begin)
-        score = self.validation.score()
-        self._warn_once(score)
-        history.lr.append(rate)
-        history.val_loss.append(score.loss)
-        history.val_metric.append(score.metric)
-        history.seconds.append(time.perf_counter() - begin)
-        if history.is_best(maximise):
-            history.best = state.epoch
-            state.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        if options.average is not None:
+            follow(state.average, self.model, 1 / min(state.epoch + 1, options.average))
+        with standing_in(state.average, self.model):
+            score = self.validation.score()
+            self._warn_once(score)
+            history.lr.append(rate)
+            history.val_loss.append(score.loss)
+            history.val_metric.append(score.metric)
+            history.seconds.append(time.perf_counter() - begin)
+            if history.is_best(maximise):
+                history.best = state.epoch
+                state.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         state.epoch, state.step, state.count, state.spent = state.epoch + 1, 0, 0.0, 0.0
         state.loss.zero_()
         state.done = self._ends()

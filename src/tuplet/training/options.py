@@ -33,6 +33,8 @@ class TrainOptions:
         min_lr: the plateau schedule goes no lower, and ends the run when it would.
         settle_norms: epochs after which batch norms keep the statistics they have, in training as in evaluation; none for never. What
             they take away then no longer depends on the other graphs of a batch, which sums over tokens multiply.
+        average: validate and keep not the weights but a moving average of them, over about so many epochs: at the end of each it goes
+            this share (1 / average) of the way to the weights. None for the weights themselves.
         clip: largest norm of the gradient of all weights together; none for no limit.
         precision: of training steps: "fp32", "tf32", "bf16" (mixed) or "fp64"; evaluation is in fp32 (or fp64) always.
         compile: compile training steps with torch.compile.
@@ -61,6 +63,7 @@ class TrainOptions:
     plateau_patience: int = 10
     min_lr: float = 0.0
     settle_norms: int | None = None
+    average: int | None = None
     clip: float | None = 1.0
     precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"
     compile: bool = False
@@ -129,6 +132,7 @@ LEAST: dict[str, tuple[Callable[[Any], bool], str]] = {
             "plateau_patience",
             "patience",
             "settle_norms",
+            "average",
             "devices",
             "keep",
         )

@@ -77,6 +77,7 @@ class State:
         model: the model, its weights changing.
         optimiser: its own memory.
         best: weights of the best epoch so far; empty before the first ends.
+        average: moving average of the weights; empty where there is none.
         history: of the epochs that have ended.
         epoch, step: the epoch under way, from 0, and the steps done in it.
         loss, count: sum of the losses of the epoch under way (a tensor, so that nobody waits for it), and of how many targets.
@@ -87,6 +88,7 @@ class State:
     model: nn.Module
     optimiser: torch.optim.Optimizer
     best: dict[str, Tensor] = field(default_factory=dict)
+    average: dict[str, Tensor] = field(default_factory=dict)
     history: History = field(default_factory=History)
     epoch: int = 0
     step: int = 0
@@ -96,9 +98,10 @@ class State:
     done: bool = False
 
     def tensors(self) -> dict[str, Tensor]:
-        """Weights, best weights and the optimiser's memory."""
+        """Weights, best weights, their average and the optimiser's memory."""
         found = {f"model/{name}": value for name, value in self.model.state_dict().items()}
         found |= {f"best/{name}": value for name, value in self.best.items()}
+        found |= {f"average/{name}": value for name, value in self.average.items()}
         for number, memory in self.optimiser.state_dict()["state"].items():
             found |= {f"optimiser/{number}/{name}": value for name, value in memory.items()}
         return found
@@ -136,6 +139,7 @@ class State:
             raise RunError(f"checkpoint: expected the state of this model; came another ({reason})") from error
         device = self.loss.device
         self.best = {name: value.to(device) for name, value in _under("best/", tensors).items()}
+        self.average = {name: value.to(device) for name, value in _under("average/", tensors).items()}
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
