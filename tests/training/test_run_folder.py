@@ -15,7 +15,7 @@ from training_cases import TASKS, options, paths_and_cycles, sizes
 
 from tuplet.errors import MissingExtraError, OptionError
 from tuplet.training import TrainOptions, load, train
-from tuplet.training.summary import spread
+from tuplet.training.summary import git_state, spread
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +215,22 @@ def test_a_training_that_cannot_begin_leaves_the_folder_free(tmp_path):
     told = {"dataset": "rings", "largest": 6}
     train(paths_and_cycles(6), options(), tmp_path, show=False, source=told)
     assert load(tmp_path).config["source"] == told
+
+
+def test_a_repository_is_changed_when_its_files_are(tmp_path):
+    """New files do not count, since a run leaves some: what follows it would look changed."""
+
+    def git(*words):
+        author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / "model.py").write_text("one")
+    for words in (["init"], ["add", "model.py"], ["commit", "-m", "first"]):
+        git(*words)
+    (tmp_path / "result.json").write_text("{}")
+    before = git_state(tmp_path)
+    (tmp_path / "model.py").write_text("two")
+    after = git_state(tmp_path)
+    assert len(before["commit"]) == 40
+    assert (before["changed"], after["changed"]) == (False, True)
+    assert before["commit"] == after["commit"]

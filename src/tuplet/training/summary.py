@@ -174,14 +174,20 @@ def versions() -> dict[str, str]:
 
 
 def git_state(folder: Path | None = None) -> dict[str, Any] | None:
-    """Commit and whether files differ from it, of the repository around ``folder`` (the working directory); None if there is none."""
+    """Commit and whether its files have changed, of the repository around ``folder`` (the working directory); None if there is none.
+
+    New files do not count: a run leaves some itself, and what follows it would look changed.
+    """
 
     def ask(*words: str) -> str:
         told = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True)
         return told.stdout.strip()
 
     try:
-        return {"commit": ask("rev-parse", "HEAD"), "changed": bool(ask("status", "--porcelain"))}
+        return {
+            "commit": ask("rev-parse", "HEAD"),
+            "changed": bool(ask("status", "--porcelain", "--untracked-files=no")),
+        }
     except (OSError, subprocess.SubprocessError):
         return None
 
