@@ -151,8 +151,9 @@ def test_pictures_are_the_same_every_time_and_none_without_results(places):
 
 
 def test_a_run_that_stopped_in_its_first_epoch_has_no_curve(places):
-    pretend(places, "webkb", columns=["texas"], seeds=(0,))
-    (job,) = select(read_table("webkb"), columns=["texas"], seeds=(1,))
+    chosen = {"rows": ["as01-dense-bias"], "columns": ["texas"]}
+    pretend(places, "webkb", **chosen, seeds=(0,))
+    (job,) = select(read_table("webkb"), **chosen, seeds=(1,))
     values = {"epochs": 0, "planned": 8}
     Outcome(job, False, values, {}, job.options().plain(), {**ABOUT, "command": job.command}).write(places)
     (report,) = report_on(places.results, ["webkb"])
