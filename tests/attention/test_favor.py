@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 from tuplet.attention.fused import favor
 
 SIZES = [(16, 44, 4, (70, 3)), (8, 20, 3, (40,)), (24, 76, 1, (65,)), (64, 266, 2, (5, 9)), (4, 16, 2, (1, 0))]
+DRAWS = 4
 
 
 @pytest.fixture(autouse=True)
@@ -35,27 +36,40 @@ def with_gradients(run, given, dtype):
     return [x.detach() for x in features] + [x.grad for x in tensors]
 
 
-def assert_as_exact(found, rough, right, dtype):
-    """Four times what plain torch loses in the same precision, and some ulps."""
-    assert len(found) == len(right)
-    for value, other, expected in zip(found, rough, right, strict=True):
-        assert value.dtype == dtype
-        if expected.numel() == 0:
-            continue
-        allowed = 4 * float((other - expected).abs().max()) + 4 * torch.finfo(dtype).eps * float(expected.abs().max())
-        assert float((value - expected).abs().max()) <= allowed
+def assert_as_exact(draw, dtype):
+    """Over several draws four times the most that plain torch loses in the same precision, and some ulps: of one draw torch may lose
+    little by luck, which depends on the machine.
+
+    Args:
+        draw: what was found, what torch finds in the same precision, and in float64, of new numbers every time.
+    """
+    for draws in zip(*(zip(*draw(), strict=True) for _ in range(DRAWS)), strict=True):
+        assert all(found.dtype == dtype for found, _, _ in draws)
+        full = [(found, rough, right) for found, rough, right in draws if right.numel()]
+        if full:
+            allowed = 4 * _farthest(rough - right for _, rough, right in full)
+            size = _farthest(right for _, _, right in full)
+            assert _farthest(found - right for found, _, right in full) <= allowed + 4 * torch.finfo(dtype).eps * size
+
+
+def _farthest(differences):
+    """The largest of all numbers without their signs; NaN if one of them is."""
+    return float(torch.stack([x.abs().max() for x in differences]).max())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width, features, heads, tokens", SIZES)
 def test_queries(width, features, heads, tokens, dtype):
-    phi = FavorFeatures(width, features).to(DEVICE)
-    given = views(heads, width, tokens, dtype)
-    exact = with_gradients(lambda xs: [phi.double().queries(x) for x in xs], given, torch.float64)
-    phi = phi.float()
-    rough = with_gradients(lambda xs: [phi.queries(x) for x in xs], given, dtype)
-    found = with_gradients(lambda xs: [favor.queries(x, phi.directions, phi.epsilon) for x in xs], given, dtype)
-    assert_as_exact(found, rough, exact, dtype)
+    def draw():
+        phi = FavorFeatures(width, features).to(DEVICE)
+        given = views(heads, width, tokens, dtype)
+        exact = with_gradients(lambda xs: [phi.double().queries(x) for x in xs], given, torch.float64)
+        phi = phi.float()
+        rough = with_gradients(lambda xs: [phi.queries(x) for x in xs], given, dtype)
+        found = with_gradients(lambda xs: [favor.queries(x, phi.directions, phi.epsilon) for x in xs], given, dtype)
+        return found, rough, exact
+
+    assert_as_exact(draw, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -63,15 +77,19 @@ def test_queries(width, features, heads, tokens, dtype):
 @pytest.mark.parametrize("ordered", [True, False], ids=["by graph", "mixed"])
 def test_keys(width, features, heads, tokens, ordered, dtype):
     """Graphs may have keys in one set alone, or none; tokens need not stand graph by graph."""
-    phi, count = FavorFeatures(width, features).to(DEVICE), 5
-    given = views(heads, width, tokens, dtype)
-    graphs = [torch.randint(0, count - 1, (len(x),), device=DEVICE) for x in given]
-    graphs = [graph.sort().values for graph in graphs] if ordered else graphs
-    exact = with_gradients(lambda xs: phi.double().keys(xs, graphs, count), given, torch.float64)
-    phi = phi.float()
-    rough = with_gradients(lambda xs: phi.keys(xs, graphs, count), given, dtype)
-    found = with_gradients(lambda xs: favor.keys(xs, graphs, count, phi.directions, phi.epsilon), given, dtype)
-    assert_as_exact(found, rough, exact, dtype)
+
+    def draw():
+        phi, count = FavorFeatures(width, features).to(DEVICE), 5
+        given = views(heads, width, tokens, dtype)
+        graphs = [torch.randint(0, count - 1, (len(x),), device=DEVICE) for x in given]
+        graphs = [graph.sort().values for graph in graphs] if ordered else graphs
+        exact = with_gradients(lambda xs: phi.double().keys(xs, graphs, count), given, torch.float64)
+        phi = phi.float()
+        rough = with_gradients(lambda xs: phi.keys(xs, graphs, count), given, dtype)
+        found = with_gradients(lambda xs: favor.keys(xs, graphs, count, phi.directions, phi.epsilon), given, dtype)
+        return found, rough, exact
+
+    assert_as_exact(draw, dtype)
 
 
 def test_keys_of_nothing_but_zeros():
