@@ -40,7 +40,7 @@ def spread(model: nn.Module, task: Task) -> str:
     rows = objective.rows(task.splits[0]["val"].tolist())
     errors = sorted(objective.metric(outputs[i : i + 1], rows[i : i + 1]) for i in range(len(rows)))
     worst = sum(errors[-max(1, len(errors) // WORST) :]) / sum(errors)
-    return f"median {statistics.median(errors):.3f}, {worst:.0%} of it by one graph in {WORST}, "
+    return f"median {statistics.median(errors):.3f}, {worst:.0%} of all errors by one graph in {WORST}, "
 
 
 def main() -> None:
