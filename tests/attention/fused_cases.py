@@ -15,13 +15,23 @@ import torch
 from torch_geometric.data import Data
 
 from tuplet.graphs import GraphBatch, read
-from tuplet.patterns import CrossNeighbour, Dense, LocalNeighbour, Neighbour, Pattern, SimplexDense, SimplexNeighbour
+from tuplet.patterns import (
+    CrossNeighbour,
+    Dense,
+    EdgeKinds,
+    LocalNeighbour,
+    Neighbour,
+    Pattern,
+    SimplexDense,
+    SimplexNeighbour,
+)
 from tuplet.tokens import Simplices, Tokens, Tuples, connected_tuples, random_tuples
 from tuplet.topology import clique_complex
 
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if GPU else "cpu")
 KERNELS, RELATIONS = ("softmax", "relu", "positive"), ("none", "bias", "scale", "reweight")
+KINDS = EdgeKinds((3,))
 GRAPHS = ("one", "ragged", "isolated", "edgeless", "directed")
 HEAD_SIZES = (4, 8, 16, 24, 32, 64)
 OTHER_SIZE = {4: 6, 8: 4, 16: 24, 24: 16, 32: 8, 64: 32}
@@ -70,7 +80,8 @@ class Case:
 
 @cache
 def batch(kind: str, n: int) -> GraphBatch:
-    """Sparse random graphs, the largest with n nodes; a batch of several has other sizes and graphs of one node among them."""
+    """Sparse random graphs with edges of several kinds, the largest with n nodes; a batch of several has other sizes and graphs of one
+    node among them."""
     chance = random.Random(f"{kind} {n}")
     several = kind in ("ragged", "directed", "edgeless")
     graphs = []
@@ -81,7 +92,8 @@ def batch(kind: str, n: int) -> GraphBatch:
         if kind != "directed":
             edges |= {(v, u) for u, v in edges}
         index = torch.tensor(sorted(edges), dtype=torch.long).reshape(-1, 2).t().contiguous()
-        graphs.append(Data(edge_index=index, num_nodes=size))
+        kinds = (index.sum(0) * 7 + index[0] * index[1]) % KINDS.count  # equal for both directions of an edge
+        graphs.append(Data(edge_index=index, edge_attr=kinds[:, None], num_nodes=size))
     return read(graphs, directed=kind == "directed").to(DEVICE)
 
 
@@ -123,6 +135,10 @@ def _plus(order: int) -> Callable[[GraphBatch], Pattern]:
     return lambda graph: Neighbour(order, adjacency=True, directed=graph.directed)
 
 
+def _plus_by_kinds(order: int) -> Callable[[GraphBatch], Pattern]:
+    return lambda graph: Neighbour(order, adjacency=True, directed=graph.directed, kinds=KINDS)
+
+
 PATTERNS: dict[str, tuple[Callable[[GraphBatch], Tokened], tuple[int, ...]]] = {
     "dense 1": (_tuples(lambda _: Dense((1, 1)), 1), (5, 17, 64, 65, 130)),
     "dense 2": (_tuples(lambda _: Dense((2, 2)), 2), (2, 4, 8, 9, 12)),
@@ -130,17 +146,21 @@ PATTERNS: dict[str, tuple[Callable[[GraphBatch], Tokened], tuple[int, ...]]] = {
     "LN 1": (_tuples(lambda _: LocalNeighbour(1), 1), (5, 40, 70)),
     "LN 2": (_tuples(lambda _: LocalNeighbour(2), 2), (2, 5, 16, 33)),
     "LN 3": (_tuples(lambda _: LocalNeighbour(3), 3), (2, 5, 9)),
+    "LN 2 by kinds": (_tuples(lambda _: LocalNeighbour(2, KINDS), 2), (3, 6, 20)),
+    "LN 3 by kinds": (_tuples(lambda _: LocalNeighbour(3, KINDS), 3), (3, 8)),
     "Ngbh 2": (_tuples(lambda _: Neighbour(2), 2), (3, 16, 32, 65)),
     "Ngbh 3": (_tuples(lambda _: Neighbour(3), 3), (2, 5, 9)),
     "Ngbh+ 1": (_tuples(_plus(1), 1), (6, 64, 66)),
     "Ngbh+ 2": (_tuples(_plus(2), 2), (4, 17, 31, 66)),
     "Ngbh+ 3": (_tuples(_plus(3), 3), (3, 6, 8)),
+    "Ngbh+ 2 by kinds": (_tuples(_plus_by_kinds(2), 2), (5, 20, 40)),
     "cross 1,2": (_tuples(lambda _: CrossNeighbour(1, 2), 1, 2), (3, 20, 66)),
     "cross 2,1": (_tuples(lambda _: CrossNeighbour(2, 1), 2, 1), (4, 20)),
     "cross 1,3": (_tuples(lambda _: CrossNeighbour(1, 3), 1, 3), (3, 9)),
     "cross 3,2": (_tuples(lambda _: CrossNeighbour(3, 2), 3, 2), (2, 8)),
     "sampled LN 2": (_sampled(lambda _: LocalNeighbour(2), 2), (4, 30)),
     "sampled LN 3": (_sampled(lambda _: LocalNeighbour(3), 3), (3, 12)),
+    "sampled LN 2 by kinds": (_sampled(lambda _: LocalNeighbour(2, KINDS), 2), (4, 30)),
     "sampled Ngbh+ 2": (_sampled(_plus(2), 2), (5, 40)),
     "sampled Ngbh 3": (_sampled(lambda _: Neighbour(3), 3), (3, 7)),
     "sampled cross 1,2": (_contained(1, 2), (4, 25)),

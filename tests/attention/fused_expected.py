@@ -98,7 +98,8 @@ def defined(name: str, kind: str, n: int, group: int, skip_self: bool) -> Define
 def folded(dense: DenseAttention, pattern, tuples: Tuples, group: int, skip_self: bool, q, k, v, table, rule: Rule):
     """Attention along one axis with lines as heads: a line of k-tuples is a graph's nodes, under the same pattern of order 1."""
     order, parts = tuples.order, []
-    one = Neighbour(1, pattern.adjacency, pattern.directed) if isinstance(pattern, Neighbour) else LocalNeighbour(1)
+    near = isinstance(pattern, Neighbour)
+    one = Neighbour(1, pattern.adjacency, pattern.directed, pattern.kinds) if near else LocalNeighbour(1, pattern.kinds)
     for number, n in enumerate(tuples.graph.sizes):
         nodes = Tuples.all(_alone(tuples.graph, number), 1)
         pairs = define(one, nodes, nodes, 0, skip_self)
@@ -122,7 +123,8 @@ def _alone(graph: GraphBatch, number: int) -> GraphBatch:
     first, end = graph.ptr[number], graph.ptr[number + 1]
     inside = (graph.row >= first) & (graph.row < end)
     index = torch.stack([graph.row[inside], graph.col[inside]]) - first
-    return read(Data(edge_index=index, num_nodes=graph.sizes[number]), directed=graph.directed)
+    data = Data(edge_index=index, edge_attr=graph.edge_attr[inside], num_nodes=graph.sizes[number])
+    return read(data, directed=graph.directed)
 
 
 def plain(precision: str) -> DenseAttention:

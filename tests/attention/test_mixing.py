@@ -29,6 +29,9 @@ FORMS = [
     ("A3^LN+VT", {"softmax": "joint", "relation": "scale", "heads": 3, "dim": 15}),
     ("A2-ReLU^LN+VT", {"softmax": "joint", "relation": "reweight"}),
     ("A2^LN", {"softmax": "joint"}),
+    ("A2^LN", {"edge_relation": True, "relation": "reweight"}),
+    ("A2^LN+VT", {"softmax": "joint", "edge_relation": True}),
+    ("A2^LN+VT", {"softmax": "joint", "edge_relation": True, "relation": "reweight"}),
     ("A2(connected)^LN+VT", {"softmax": "joint"}),
     ("A1,2^Ngbh", {"softmax": "joint"}),
     ("AS0:1^SN+VS", {"heads": 1, "dim": 20}),
@@ -39,7 +42,8 @@ def graph(size):
     """A path with a triangle at its beginning, and an isolated node at its end."""
     edges = [(u, u + 1) for u in range(size - 2)] + [(0, 2)] * (size > 3)
     index = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).t()
-    return Data(edge_index=torch.cat([index, index.flip(0)], 1), num_nodes=size)
+    index = torch.cat([index, index.flip(0)], 1)
+    return Data(edge_index=index, edge_attr=index.sum(0) % 3, num_nodes=size)
 
 
 GRAPHS = [graph(size) for size in ((14, 7, 1) if GPU else (5, 1, 3))]
@@ -71,7 +75,7 @@ def results(attention, inputs, layouts):
 def test_against_torch(name, options, last):
     torch.manual_seed(0)
     options = {"dim": 16, "heads": 4, **options}
-    model = tuplet.build(name, depth=2, backend="triton", virtual=3, **options).to(DEVICE)
+    model = tuplet.build(name, depth=2, backend="triton", virtual=3, edge_types=3, **options).to(DEVICE)
     exact = Transformer(replace(model.config, backend="torch")).to(DEVICE).double()
     exact.load_state_dict(model.state_dict())
     layer, number = (model.layers[-1], -1) if last else (model.layers[0], 0)

@@ -117,6 +117,11 @@ WRONG_OPTIONS = [
     ({"connected_share": 2.0}, "connected_share: expected a number"),
     ({"sample_seed": -1}, "sample_seed"),
     ({"dropout": "a"}, "dropout: expected a number"),
+    ({"edge_relation": 1}, "edge_relation: expected True or False"),
+    ({"edge_relation": True}, "expected 2 to 32 kinds of edges, by edge_types; came none"),
+    ({"edge_relation": True, "edge_types": 1}, "came edge_types=1, which makes 1"),
+    ({"edge_relation": True, "edge_types": [5, 7]}, "came edge_types=[5, 7], which makes 35"),
+    ({"edge_relation": True, "edge_types": 3, "relation": "none"}, "expected a relation to tell edges apart by"),
     ({"widht": 3}, "widht: no such option"),
     ({"haeds": 3}, "did you mean heads"),
 ]
@@ -136,6 +141,8 @@ def test_contradicting_relations_are_refused():
         tuplet.build("A2^Ngbh+", relation="none")
     with pytest.raises(OptionError, match="no relation types"):
         tuplet.build("A2", relation="bias")
+    with pytest.raises(OptionError, match=r"edge_relation: a relation of LN and Ngbh\+; AS0:1\^SN has neither"):
+        tuplet.build("AS0:1^SN", edge_relation=True, edge_types=3)
 
 
 def test_an_unknown_backend_is_refused():

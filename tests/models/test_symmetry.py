@@ -108,6 +108,60 @@ def test_every_option_keeps_the_symmetries(name, options, graphs):
         testing.assert_permutation_equivariant(model, graphs[0])
 
 
+TOLD_APART = ("A1^LN", "A2^LN", "A3^LN", "A2^LN+VT", "A2(connected)^LN", "A2^Ngbh+", "A2^Ngbh++VT", "A2-ReLU^LN")
+
+
+@pytest.mark.parametrize("name", TOLD_APART)
+@pytest.mark.parametrize("softmax", ["groups", "joint"])
+@pytest.mark.parametrize("relation", [None, "scale", "reweight"])
+@settings(max_examples=2)
+@given(graphs=st.lists(SMALL, min_size=2, max_size=3))
+def test_a_relation_that_tells_edges_apart(name, softmax, relation, graphs):
+    model = build(name, edge_relation=True, softmax=softmax, relation=relation)
+    testing.assert_matches_reference(model, Batch.from_data_list(graphs))
+    testing.assert_batch_invariant(model, graphs)
+    testing.assert_permutation_equivariant(model, graphs[0])
+
+
+@pytest.mark.parametrize("name", TOLD_APART)
+@pytest.mark.parametrize("softmax", ["groups", "joint"])
+def test_a_relation_that_could_tell_edges_apart_and_does_not(name, softmax):
+    """With the same number for every kind of edge it is the relation without kinds; with others it is not."""
+    plain = build(name, softmax=softmax, relation="bias", edge_types=3)
+    apart = build(name, softmax=softmax, edge_types=3, edge_relation=True)
+    state = plain.state_dict()
+    for key, table in apart.state_dict().items():
+        if table.shape != state[key].shape:
+            # of Ngbh+ the tuple itself, then "not adjacent" and "adjacent" of each group
+            edges = [row > 0 and row % 2 == 0 if "Ngbh+" in name else True for row in range(len(state[key]))]
+            state[key] = state[key].repeat_interleave(torch.tensor([3 if edge else 1 for edge in edges]), 0)
+    apart.load_state_dict(state)
+    graph = from_graph6("EEh_")
+    graph.x = torch.arange(graph.num_nodes) % 3
+    graph.edge_attr = (graph.edge_index.sum(0) * 7 + graph.edge_index.prod(0)) % 3
+    same = plain([graph])
+    torch.testing.assert_close(apart([graph]), same, rtol=1e-12, atol=1e-12)
+    for key, table in apart.named_parameters():
+        if ".tables." in key:
+            table.data[-1] += 1
+    assert (apart([graph]) - same).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("name", ["A2^Ngbh+", "A2^LN", "A2(connected)^LN"])
+@pytest.mark.parametrize("softmax", ["groups", "joint"])
+@settings(max_examples=4)
+@given(graph=testing.graphs(max_nodes=4, node_types=3), seed=st.integers(0, 99))
+def test_directed_edges_told_apart(name, softmax, graph, seed):
+    """Both directions of an edge may be of different kinds, or one of them may be missing."""
+    generator = torch.Generator().manual_seed(seed)
+    kept = graph.edge_index[:, torch.rand(graph.num_edges, generator=generator) < 0.7]
+    kinds = torch.randint(2, (kept.shape[1],), generator=generator)
+    directed = Data(x=graph.x, edge_index=kept, edge_attr=kinds, num_nodes=graph.num_nodes)
+    model = build(name, "node", directed=True, edge_relation=True, softmax=softmax)
+    testing.assert_permutation_equivariant(model, directed, seed=seed)
+    testing.assert_matches_reference(model, directed)
+
+
 @pytest.mark.parametrize("name", ["A2^Ngbh+", "A2^LN", "A3^LN", "A2(connected)^LN", "A2^Ngbh++VT", "A1,2^Ngbh"])
 @settings(max_examples=5)
 @given(graph=testing.graphs(max_nodes=5, node_types=3), seed=st.integers(0, 99))

@@ -33,6 +33,8 @@ CASES = [
     ("A2^LN+VT", {}),
     ("A2^LN+VT", {"softmax": "joint", "first_norm": True}),
     ("A2^LN+VT", {"pool_over": "nodes", "pool": "add"}),
+    ("A2^LN+VT", {"softmax": "joint", "edge_relation": True, "relation": "reweight"}),
+    ("A2^Ngbh+", {"directed": True, "edge_relation": True}),
     ("A1,2^Ngbh", {"softmax": "joint"}),
     ("A1^Ngbh+", {"directed": True, "degree": True}),
     ("A1,2^Ngbh", {"encodings": [RWSE, EDGES], "first_norm": True}),

@@ -179,7 +179,7 @@ def _reach(group: Structure, queries: int) -> _Reach:
     if isinstance(group, Walk):
         token, node, step = group.places()
         first = group.rowptr[node]
-        return _Reach(first, group.rowptr[node + 1] - first, token - node * step, step, group.col, step[:0])
+        return _Reach(first, group.rowptr[node + 1] - first, token - node * step, step, group.col, group.type)
     if isinstance(group, Rows):
         none = torch.zeros_like(group.rowptr[1:])
         return _Reach(group.rowptr[:-1], group.rowptr.diff(), none, none + 1, group.key, group.type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from math import comb
+from math import comb, prod
 from typing import Any, Literal
 
 from tuplet.attention import check_backend
@@ -32,6 +32,8 @@ CHOICES = {
     "undirected": ("require", "symmetrise"),
 }
 """Values of options that have a few."""
+EDGE_KINDS = 32
+"""Kinds of edges that a relation tells apart, at most."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class ModelConfig:
             SN, as the paper has it, and groups for all others.
         relation: "none", "bias", "scale", "reweight"; None picks scale for SN with the joint softmax (bias with Performer),
             bias for Ngbh+, +basis and every other joint softmax, else none.
+        edge_relation: the relation of LN and Ngbh+ tells kinds of edges apart, by the categorical features of the edge (i_j, u)
+            that joins the nodes exchanged, where the paper's says only that there is one. Bias, unless another is named.
         pool: pooling to graphs, and at each step to nodes: "mean", "add" or "max". A sum over n^k tuples grows with
             the graph: "add" can count, and wants a ``pool_unit``.
         pool_unit: graph outputs are made of sums divided by this number, such as the tokens of a typical graph: the same
@@ -98,6 +102,7 @@ class ModelConfig:
     virtual: int = 1
     softmax: Literal["groups", "joint"] | None = None
     relation: Literal["none", "bias", "scale", "reweight"] | None = None
+    edge_relation: bool = False
     pool: Literal["add", "mean", "max"] = "mean"
     pool_unit: float = 1.0
     norm: Literal["batch", "layer", "none"] = "batch"
@@ -137,7 +142,16 @@ class ModelConfig:
             value = getattr(self, field)
             if not isinstance(value, int | float) or not 0 <= value <= 1 or (end == "1)" and value == 1):
                 raise OptionError(f"{field}: expected a number in [0, {end}; came {value!r}")
-        for field in ("degree", "repeats", "directed", "recompute", "check_memory", "truncate", "first_norm"):
+        for field in (
+            "degree",
+            "repeats",
+            "directed",
+            "recompute",
+            "check_memory",
+            "truncate",
+            "first_norm",
+            "edge_relation",
+        ):
             if not isinstance(getattr(self, field), bool) and (field != "degree" or self.degree is not None):
                 raise OptionError(f"{field}: expected True or False; came {getattr(self, field)!r}")
         if (
@@ -173,6 +187,7 @@ class ModelConfig:
                 f"relation: 'scale' multiplies scores, which FAVOR+ knows up to a constant only; {self.name} can have 'bias' or 'reweight'"
             )
         self._check_simplicial()
+        self._check_edge_relation()
         object.__setattr__(self, "encodings", _encodings(self.encodings))
         refuse_lost(self.encodings, choices.dims[1] if choices.dims else min(max(choices.orders) - 1, 1))
         check_backend(self.backend)
@@ -206,6 +221,19 @@ class ModelConfig:
             raise OptionError(f"pool_over: {self.name} has no 0-simplices to pool over; came 'nodes'")
         if self.pool_over == "nodes" and self.choices.sampled_side == "queries":
             raise OptionError(f"pool_over: a sample may lack the tuples of nodes; came 'nodes' for {self.name}")
+
+    def _check_edge_relation(self) -> None:
+        """Refuse a relation that tells kinds of edges apart where there are none, or too many, or nothing reads it."""
+        if not self.edge_relation:
+            return
+        if not set(self.choices.patterns) & {"LN", "Ngbh+"}:
+            raise OptionError(f"edge_relation: a relation of LN and Ngbh+; {self.name} has neither")
+        if self.relation == "none":
+            raise OptionError("edge_relation: expected a relation to tell edges apart by; came relation='none'")
+        types = self.edge_features.types
+        if types is None or not 1 < prod(types) <= EDGE_KINDS:
+            came = "none" if types is None else f"edge_types={_plain(self.edge_types)!r}, which makes {prod(types)}"
+            raise OptionError(f"edge_relation: expected 2 to {EDGE_KINDS} kinds of edges, by edge_types; came {came}")
 
     @property
     def choices(self) -> Choices:
@@ -242,7 +270,7 @@ class ModelConfig:
             if not self.joint:
                 return "none"
             return "bias" if choices.kernel == "performer" else "scale"
-        biased = "Ngbh+" in choices.patterns or choices.basis or (self.joint and choices.patterns)
+        biased = "Ngbh+" in choices.patterns or choices.basis or self.edge_relation or (self.joint and choices.patterns)
         return "bias" if biased else "none"
 
     @property

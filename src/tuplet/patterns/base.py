@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import torch
@@ -25,6 +25,8 @@ class PlainGraph:
     n: int
     out: tuple[frozenset[int], ...]
     simplices: frozenset[Tuple] = frozenset()
+    features: dict[tuple[int, int], Tuple] = field(default_factory=dict)
+    """Categorical features of each edge, where edges have some."""
 
     @classmethod
     def split(cls, tokens: Tokens) -> list[PlainGraph]:
@@ -32,11 +34,19 @@ class PlainGraph:
         graph = tokens.graph
         rowptr, col, ptr = graph.rowptr.tolist(), graph.col.tolist(), graph.ptr.tolist()
         complexes = tokens.complex.tolist() if isinstance(tokens, Simplices) else [[] for _ in graph.sizes]
+        features: list[list[int]] = [[]] * graph.num_edges
+        if graph.edge_attr is not None and not graph.edge_attr.is_floating_point():
+            features = graph.edge_attr[: graph.num_edges].tolist()
         return [
             cls(
                 n,
                 tuple(frozenset(u - first for u in col[rowptr[v] : rowptr[v + 1]]) for v in range(first, first + n)),
                 frozenset(simplex for level in levels for simplex in level),
+                {
+                    (v - first, col[edge] - first): tuple(features[edge])
+                    for v in range(first, first + n)
+                    for edge in range(rowptr[v], rowptr[v + 1])
+                },
             )
             for n, first, levels in zip(graph.sizes, ptr, complexes, strict=False)
         ]
@@ -89,10 +99,10 @@ class Pattern(ABC, Generic[T]):
         )
 
     def fused(self, queries: T, keys: T, typed: bool, joint: bool) -> tuple[Structure | Fused, ...]:
-        """The layouts for fused kernels: all groups in one structure; where they share a softmax lists of keys without types are one
-        structure too, and all else is one a group."""
+        """The layouts for fused kernels: all groups in one structure; where they share a softmax lists of keys, each with types of its
+        own, are one structure too, and all else is one a group."""
         groups = self.layouts(queries, keys, typed, joint)
-        lists = self.types == 1 and all(isinstance(group, Rows) for group in groups)
+        lists = not self.shared_self and all(isinstance(group, Rows) for group in groups)
         if joint and not lists:
             return tuple(part for group in groups for part in fuse((group,), keys.total))
         return fuse(groups, keys.total, joint)

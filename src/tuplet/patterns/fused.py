@@ -103,13 +103,14 @@ class FusedRows:
     Args:
         begin, end: (groups, T1) first pair of each query and the one after its last; of a walk (N,) edges of each node.
         col: keys of all pairs; of a walk the target nodes.
-        type: types of all pairs; empty where all have type 0.
+        type: types of all pairs; of a walk those of the edges; empty where all have type 0.
         back_begin, back_end, back_col, back_type: the same from the keys to the queries.
         node: (groups, T) node at the group's axis; empty for rows.
         stride: (groups, T) distance between tokens whose nodes there differ by one; empty for rows.
         groups: how many.
         longest: the most keys of a query and the most queries of a key, or bounds of it; 0 where it is not known.
-        joint: every head sees all groups, and a pair's type is the number of its group; otherwise head h sees group h mod groups.
+        joint: every head sees all groups, which have types of their own, one group's after another's; otherwise head h sees group h
+            mod groups.
     """
 
     begin: Tensor
@@ -148,6 +149,7 @@ class FusedRows:
         cls,
         rowptr: Tensor,
         col: Tensor,
+        type: Tensor,
         directed: bool,
         nodes: Sequence[Tensor],
         strides: Sequence[Tensor],
@@ -155,20 +157,20 @@ class FusedRows:
     ) -> FusedRows:
         """Walks along several axes of the same graphs; in a directed graph the way back is another one.
 
-        ``nodes`` and ``strides`` are (T,) for each axis: the node that stands there, and how far the next one is.
+        ``type`` is that of each edge, empty where all are alike. ``nodes`` and ``strides`` are (T,) for each axis: the node that
+        stands there, and how far the next one is.
         """
-        empty = col.new_empty(0)
-        rows = Rows(rowptr, col, empty)
+        rows = Rows(rowptr, col, type)
         back = rows.transposed(len(rowptr) - 1) if directed else rows
         return cls(
             rowptr[:-1],
             rowptr[1:],
             col,
-            empty,
+            type,
             back.rowptr[:-1],
             back.rowptr[1:],
             back.key,
-            empty,
+            back.type,
             torch.stack(list(nodes)),
             torch.stack(list(strides)),
             len(nodes),
@@ -195,7 +197,7 @@ def fuse(groups: tuple[Structure, ...], keys: int, joint: bool = False) -> tuple
     Args:
         groups: as ``Pattern.layouts`` gives them.
         keys: tokens attended to.
-        joint: they are lists of keys that share a softmax, told apart by nothing but the group.
+        joint: they are lists of keys that share a softmax, told apart by the group, and by types that each group has of its own.
     """
     rows = tuple(group for group in groups if isinstance(group, Rows))
     lines = tuple(group for group in groups if isinstance(group, Lines))

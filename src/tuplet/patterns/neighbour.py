@@ -11,8 +11,10 @@ from tuplet.patterns.relation import (
     ADJACENT,
     BOTH_WAYS,
     NOT_ADJACENT,
+    ONE_KIND,
     ONLY_IN,
     SELF,
+    EdgeKinds,
     TypeMatrix,
     adjacency_matrix,
     adjacency_types,
@@ -28,15 +30,19 @@ class Neighbour(Pattern[Tuples]):
         order: k.
         adjacency: Ngbh+, whose relation is adj(i_j, u); otherwise a pair's type says only whether it is the tuple itself.
         directed: tell i_j -> u from u -> i_j.
+        kinds: of edges, which the types of adjacent pairs tell apart; one kind of all, as in the paper, unless others are named.
     """
 
     shared_self = True
 
-    def __init__(self, order: int, adjacency: bool = False, directed: bool = False) -> None:
+    def __init__(
+        self, order: int, adjacency: bool = False, directed: bool = False, kinds: EdgeKinds = ONE_KIND
+    ) -> None:
         self.groups = order
         self.adjacency = adjacency
         self.directed = directed
-        self.types = adjacency_types(directed) if adjacency else 2
+        self.kinds = kinds
+        self.types = adjacency_types(directed, kinds.count) if adjacency else 2
         self.edge_types = tuple(range(ADJACENT, self.types))
 
     def keys(self, query: Tuple, group: int, graph: PlainGraph) -> Iterator[tuple[Tuple, int]]:
@@ -49,15 +55,17 @@ class Neighbour(Pattern[Tuples]):
         if not self.adjacency:
             return NOT_ADJACENT
         forth, back = u in graph.out[a], a in graph.out[u]
-        if not self.directed or not back:
-            return ADJACENT if forth else NOT_ADJACENT
-        return BOTH_WAYS if forth else ONLY_IN
+        if not forth and not back:
+            return NOT_ADJACENT
+        one = ADJACENT if not self.directed or not back else BOTH_WAYS if forth else ONLY_IN
+        edge = (a, u) if forth else (u, a)
+        return ADJACENT + (one - ADJACENT) * self.kinds.count + self.kinds.number(graph.features.get(edge, ()))
 
     def layout(self, queries: Tuples, keys: Tuples, group: int, typed: bool, skip_self: bool = False) -> Lines:
         side, owner = lines_along(queries, group)
         relation = None
         if typed:
-            matrix, start = adjacency_matrix(queries.graph)
+            matrix, start = adjacency_matrix(queries.graph, self.kinds)
             if not self.adjacency:
                 matrix = (matrix != SELF).to(torch.int8)
             entry = matrix.new_empty(0) if queries.nodes is None else queries.entry(group)

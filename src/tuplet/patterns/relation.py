@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import torch
 from torch import Tensor
@@ -14,21 +16,59 @@ SELF, NOT_ADJACENT, ADJACENT, ONLY_IN, BOTH_WAYS = range(5)
 """Types of the pair (i_j, u) in Ngbh+; the last two occur in directed graphs, where ADJACENT means i_j -> u alone."""
 
 
-def adjacency_types(directed: bool) -> int:
-    """How many types ``adjacency_matrix`` uses."""
-    return 5 if directed else 3
+@dataclass(frozen=True)
+class EdgeKinds:
+    """What kinds of edges there are: the combinations of their categorical features, or one kind of all.
+
+    Args:
+        types: number of values of each feature.
+    """
+
+    types: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return prod(self.types)
+
+    def number(self, features: Sequence[int]) -> int:
+        """The kind of an edge with these features."""
+        kind = 0
+        for value, count in zip(features, self.types, strict=False):
+            kind = kind * count + value
+        return kind
+
+    def of_edges(self, graph: GraphBatch) -> Tensor:
+        """(E,) int8 kinds of the edges of a batch."""
+        kinds = torch.zeros(graph.num_edges, dtype=torch.int8, device=graph.device)
+        if self.types and graph.edge_attr is not None:
+            columns = graph.edge_attr[: graph.num_edges].to(torch.int8).unbind(1)
+            for column, count in zip(columns, self.types, strict=True):
+                kinds = kinds * count + column
+        return kinds
 
 
-def adjacency_matrix(graph: GraphBatch) -> tuple[Tensor, Tensor]:
-    """The types of all ordered pairs of nodes, graph after graph: (sum of n², ) int8, and (G,) where each graph begins."""
-    start = graph.offsets(2)[:-1]
+ONE_KIND = EdgeKinds()
+"""Edges that are all alike, whatever their features."""
+
+
+def adjacency_types(directed: bool, kinds: int = 1) -> int:
+    """How many types ``adjacency_matrix`` uses: adjacent pairs have as many as there are kinds of edges, for each direction."""
+    return ADJACENT + kinds * (3 if directed else 1)
+
+
+def adjacency_matrix(graph: GraphBatch, kinds: EdgeKinds) -> tuple[Tensor, Tensor]:
+    """The types of all ordered pairs of nodes, graph after graph: (sum of n², ) int8, and (G,) where each graph begins.
+
+    With B kinds of edges those of ADJACENT are followed by those of ONLY_IN and of BOTH_WAYS, whose edge is the one from i_j.
+    """
+    start, count = graph.offsets(2)[:-1], kinds.count
     matrix = torch.full((graph.total(2),), NOT_ADJACENT, dtype=torch.int8, device=graph.device)
+    own = ADJACENT + kinds.of_edges(graph)
     if graph.directed:
-        matrix.index_fill_(0, graph.pair_number(graph.col, graph.row), ONLY_IN)
+        matrix[graph.pair_number(graph.col, graph.row)] = own + (ONLY_IN - ADJACENT) * count
         both = graph.edge_number(graph.col, graph.row) >= 0
-        matrix[graph.edge_pairs] = torch.where(both, BOTH_WAYS, ADJACENT).to(torch.int8)
-    else:
-        matrix.index_fill_(0, graph.edge_pairs, ADJACENT)
+        own = torch.where(both, own + (BOTH_WAYS - ADJACENT) * count, own)
+    matrix[graph.edge_pairs] = own
     return matrix.index_fill_(0, graph.node_pairs, SELF), start
 
 

@@ -215,6 +215,7 @@ class Walk:
         stride, n: (G,) of the axis and the graph.
         first_node: (G,) first node of each graph.
         rowptr, col: the graph's compressed sparse rows.
+        type: (E,) type of a pair by the edge that is walked; empty where all pairs have type 0.
         tokens: T.
     """
 
@@ -224,6 +225,7 @@ class Walk:
     first_node: Tensor
     rowptr: Tensor
     col: Tensor
+    type: Tensor
     tokens: int
 
     def planned(self) -> Walk:
@@ -246,10 +248,11 @@ class Walk:
         query = repeat(token, count, total)
         edge = torch.arange(total, device=self.col.device) + (begin - count.cumsum(0) + count)[query]
         key = (token - node * stride)[query] + self.col[edge] * stride[query]
-        return query, key, torch.zeros_like(key)
+        return query, key, self.type[edge].long() if self.type.numel() else torch.zeros_like(key)
 
     def pack(self) -> tuple[list[Tensor], list[int]]:
-        return [self.ptr, self.stride, self.n, self.first_node, self.rowptr, self.col], [_WALK, self.tokens]
+        parts = [self.ptr, self.stride, self.n, self.first_node, self.rowptr, self.col, self.type]
+        return parts, [_WALK, self.tokens]
 
 
 Structure = Lines | Rows | Walk
@@ -262,8 +265,8 @@ def unpack(tensors: list[Tensor], integers: list[int]) -> Structure:
         return Lines.unpack(tensors, integers)
     if integers[0] == _ROWS:
         return Rows(*tensors)
-    ptr, stride, n, first_node, rowptr, col = tensors
-    return Walk(ptr, stride, n, first_node, rowptr, col, integers[1])
+    ptr, stride, n, first_node, rowptr, col, kind = tensors
+    return Walk(ptr, stride, n, first_node, rowptr, col, kind, integers[1])
 
 
 def _concatenate(parts: list[list[Tensor]], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

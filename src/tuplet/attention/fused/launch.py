@@ -41,7 +41,7 @@ def forward(
             row_kernels.forward_rows[grid](
                 q, k, v, out, lse, table, structure.begin, structure.end, structure.col, structure.type,
                 structure.node, structure.stride, q.shape[0], structure.groups, q.shape[1], q.shape[2], v.shape[2], rule.scale,
-                *_strides(q, k, v), **_choices(rule), **_row_choices(structure), **sizes,
+                *_strides(q, k, v), **_choices(rule), **_row_choices(structure, len(table)), **sizes,
             )  # fmt: skip
         return out, lse
     if factorised.suits(structure, rule):
@@ -130,7 +130,7 @@ def backward(
                 structure.begin, structure.end, structure.col, structure.type, structure.back_begin, structure.back_end, structure.back_col,
                 structure.back_type, structure.node, structure.stride, programs, len(q), len(k), structure.groups, heads,
                 q.shape[2], v.shape[2], types, rule.scale, *_strides(q, k, v), *(grad.stride(0) for grad in grads),
-                **_choices(rule), **_row_choices(structure), ADD=add, EXACT=exact, **_widths(q, v), **of_queries,
+                **_choices(rule), **_row_choices(structure, len(table)), ADD=add, EXACT=exact, **_widths(q, v), **of_queries,
                 KEY_ROWS=of_keys["ROWS"], KEY_STEP=of_keys["STEP"], **many,
             )  # fmt: skip
         return grads[0], grads[1], grads[2], _table_gradient(partial, table)
@@ -204,7 +204,7 @@ def _exact_shifts(
         row_kernels.exact_shifts[(-(-len(q) // sizes["ROWS"]),)](
             q, k, v, grad_out, lse if grad_lse is None else grad_lse, lse, shift, rest, table, rows.begin, rows.end, rows.col,
             rows.type, rows.node, rows.stride, len(q), rows.groups, q.shape[1], q.shape[2], v.shape[2], rule.scale,
-            *_strides(q, k, v), **_choices(rule), **_row_choices(rows), LSE=grad_lse is not None, **_widths(q, v), **sizes,
+            *_strides(q, k, v), **_choices(rule), **_row_choices(rows, len(table)), LSE=grad_lse is not None, **_widths(q, v), **sizes,
         )  # fmt: skip
     return shift, rest
 
@@ -222,12 +222,9 @@ def _choices(rule: Rule) -> dict[str, Any]:
     return {"KERNEL": KERNELS[rule.kernel].value, "RELATION": RELATIONS[rule.relation].value}
 
 
-def _row_choices(rows: FusedRows) -> dict[str, Any]:
-    return {
-        "TYPED": rows.type.numel() > 0,
-        "WALK": rows.node.numel() > 0,
-        "TURNS": rows.groups if rows.joint else 1,
-    }
+def _row_choices(rows: FusedRows, types: int) -> dict[str, Any]:
+    turns = rows.groups if rows.joint else 1
+    return {"TYPED": rows.type.numel() > 0, "OWN": types // turns, "WALK": rows.node.numel() > 0, "TURNS": turns}
 
 
 def _widths(q: Tensor, v: Tensor) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Kernels for rows and walks: every query of a tile steps through its own keys, a few at a time, all heads at once.
 
 One program has all heads of a tile of tokens, as pairs (token, head); the head says which group's keys it steps through, or it steps
-through those of all groups, one group a turn, whose number is then the type of its keys. The key number e of a token is
+through those of all groups, one group a turn, and each group has OWN types of its own. The key number e of a token is
 ``Col[Begin[row] + e]`` for rows, and ``token + (Col[..] - row) * stride`` for a walk along an axis, where ``row`` is the node that stands
 there.
 """
@@ -86,11 +86,11 @@ def _put(X, token, head, on, token_stride, width, values, ADD: tl.constexpr, WID
 
 
 @triton.jit
-def _entries(Table, Type, place, head, heads, on, turn: tl.constexpr, TYPED: tl.constexpr):
+def _entries(Table, Type, place, head, heads, on, turn: tl.constexpr, TYPED: tl.constexpr, OWN: tl.constexpr):
     """Types and learned numbers of some keys of each pair."""
-    kind = tl.full(on.shape, turn, tl.int32)
+    kind = tl.full(on.shape, turn * OWN, tl.int32)
     if TYPED:
-        kind = tl.load(Type + place, mask=on, other=0).to(tl.int32)
+        kind += tl.load(Type + place, mask=on, other=0).to(tl.int32)
     return kind, tl.load(Table + kind * heads + head[:, None], mask=on, other=0.0)
 
 
@@ -98,7 +98,7 @@ def _entries(Table, Type, place, head, heads, on, turn: tl.constexpr, TYPED: tl.
 def forward_rows(
     Q, K, V, Out, Lse, Table, Begin, End, Col, Type, Node, Stride, tokens, groups, heads, width, value_width, scale,
     q_token, q_head, k_token, k_head, v_token, v_head,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, OWN: tl.constexpr, WALK: tl.constexpr,
     TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     token, head, live = _pairs(tl.program_id(0), tokens, heads, ROWS, HEADS)
@@ -117,7 +117,7 @@ def forward_rows(
             dot = tl.sum(q[:, None, :] * k, 2)
             entry = dot
             if RELATION != NONE:
-                _, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED)
+                _, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED, OWN)
             _, score = scores(dot, entry, scale, KERNEL, RELATION)
             if KERNEL == RELU:
                 weight = tl.where(on, tl.maximum(score, 0.0), 0.0)
@@ -160,7 +160,7 @@ def shifts(
 def exact_shifts(
     Q, K, V, GradOut, GradLse, Lse, Shift, Rest, Table, Begin, End, Col, Type, Node, Stride,
     queries, groups, heads, width, value_width, scale, q_token, q_head, k_token, k_head, v_token, v_head,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, LSE: tl.constexpr,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, OWN: tl.constexpr, WALK: tl.constexpr, LSE: tl.constexpr,
     TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """The same from the keys themselves, with the numbers that ``gradients`` will meet, so that what cancels there does; and what
@@ -183,7 +183,7 @@ def exact_shifts(
             dot = tl.sum(q[:, None, :] * k, 2)
             entry = dot
             if RELATION != NONE:
-                _, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED)
+                _, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED, OWN)
             inner = tl.sum(grad[:, None, :] * v, 2)
             if RELATION == REWEIGHT:
                 inner = inner * entry
@@ -204,7 +204,7 @@ def _query_gradients(
     Q, K, V, GradOut, Lse, Shift, Rest, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
     program, queries, groups, heads, width, value_width, types, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, OWN: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
     EXACT: tl.constexpr, TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr,
     VALUES: tl.constexpr, TYPES: tl.constexpr,
 ):  # fmt: skip
@@ -232,7 +232,7 @@ def _query_gradients(
             dot = tl.sum(q[:, None, :] * k, 2)
             kind, entry = place, dot
             if RELATION != NONE:
-                kind, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED)
+                kind, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED, OWN)
             grad_weight = tl.sum(grad[:, None, :] * v, 2)
             grad_dot, _, grad_entry = gradients(
                 dot, entry, on, grad_weight, lse[:, None], rest[:, None], shift[:, None], scale, KERNEL, RELATION, "ieee"
@@ -254,7 +254,7 @@ def _key_gradients(
     Q, K, V, GradOut, Lse, Shift, Rest, GradK, GradV, Table, Begin, End, Col, Type, Node, Stride,
     program, keys, groups, heads, width, value_width, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, OWN: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
     EXACT: tl.constexpr, TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr,
     VALUES: tl.constexpr,
 ):  # fmt: skip
@@ -282,7 +282,7 @@ def _key_gradients(
             dot = tl.sum(q * k[:, None, :], 2)
             entry = dot
             if RELATION != NONE:
-                _, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED)
+                _, entry = _entries(Table, Type, place, head, heads, on, turn, TYPED, OWN)
             grad_weight = tl.sum(grad * v[:, None, :], 2)
             grad_dot, weight, _ = gradients(
                 dot, entry, on, grad_weight, lse, rest, shift, scale, KERNEL, RELATION, "ieee"
@@ -299,7 +299,7 @@ def backward_rows(
     Begin, End, Col, Type, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
     programs, queries, keys, groups, heads, width, value_width, types, scale,
     q_token, q_head, k_token, k_head, v_token, v_head, gq_token, gk_token, gv_token,
-    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
+    KERNEL: tl.constexpr, RELATION: tl.constexpr, TYPED: tl.constexpr, OWN: tl.constexpr, WALK: tl.constexpr, ADD: tl.constexpr,
     EXACT: tl.constexpr, TURNS: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr,
     VALUES: tl.constexpr, TYPES: tl.constexpr, KEY_ROWS: tl.constexpr, KEY_STEP: tl.constexpr,
 ):  # fmt: skip
@@ -310,12 +310,12 @@ def backward_rows(
             Q, K, V, GradOut, Lse, Shift, Rest, GradQ, Partial, Table, Begin, End, Col, Type, Node, Stride,
             program, queries, groups, heads, width, value_width, types, scale,
             q_token, q_head, k_token, k_head, v_token, v_head, gq_token,
-            KERNEL, RELATION, TYPED, WALK, ADD, EXACT, TURNS, ROWS, HEADS, STEP, WIDTH, VALUES, TYPES,
+            KERNEL, RELATION, TYPED, OWN, WALK, ADD, EXACT, TURNS, ROWS, HEADS, STEP, WIDTH, VALUES, TYPES,
         )  # fmt: skip
     else:
         _key_gradients(
             Q, K, V, GradOut, Lse, Shift, Rest, GradK, GradV, Table, BackBegin, BackEnd, BackCol, BackType, Node, Stride,
             program - programs, keys, groups, heads, width, value_width, scale,
             q_token, q_head, k_token, k_head, v_token, v_head, gk_token, gv_token,
-            KERNEL, RELATION, TYPED, WALK, ADD, EXACT, TURNS, KEY_ROWS, HEADS, KEY_STEP, WIDTH, VALUES,
+            KERNEL, RELATION, TYPED, OWN, WALK, ADD, EXACT, TURNS, KEY_ROWS, HEADS, KEY_STEP, WIDTH, VALUES,
         )  # fmt: skip
