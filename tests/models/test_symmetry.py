@@ -10,6 +10,7 @@ from zoo import NAMES, TASKS, build
 
 from tuplet import testing
 from tuplet.attention import FavorFeatures, lines
+from tuplet.graphs import read
 from tuplet.graphs.graph6 import from_graph6
 from tuplet.patterns.relation import TypeMatrix
 
@@ -145,6 +146,23 @@ def test_a_relation_that_could_tell_edges_apart_and_does_not(name, softmax):
         if ".tables." in key:
             table.data[-1] += 1
     assert (apart([graph]) - same).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("name", ["A2^Ngbh+", "A2^LN", "A2(connected)^LN"])
+@pytest.mark.parametrize("columns", [[0], [2, 0]], ids=str)
+def test_columns_that_tell_edges_apart(name, columns):
+    """Of molecules' bonds, say, the type and whether they are conjugated: what the other columns hold plays no part in the relation."""
+    model = build(name, edge_types=[5, 6, 2], edge_relation=columns)
+    graph = from_graph6("EEh_")
+    graph.x = torch.arange(graph.num_nodes) % 3
+    ends = graph.edge_index
+    graph.edge_attr = torch.stack([ends.sum(0) % 5, ends.prod(0) % 6, (ends[0] - ends[1]).abs() % 2], 1)
+    testing.assert_matches_reference(model, graph)
+    testing.assert_permutation_equivariant(model, graph)
+    kinds, batch = model.config.edge_kinds, read([graph])
+    numbers, features = kinds.of_edges(batch).tolist(), [tuple(row) for row in batch.edge_attr[:, columns].tolist()]
+    assert kinds.count == (5 if columns == [0] else 10)
+    assert len(set(numbers)) == len(set(features)) == len(set(zip(numbers, features, strict=True))) > 2
 
 
 @pytest.mark.parametrize("name", ["A2^Ngbh+", "A2^LN", "A2(connected)^LN"])

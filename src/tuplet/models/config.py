@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from math import comb, prod
+from math import comb
 from typing import Any, Literal
 
 from tuplet.attention import check_backend
@@ -15,6 +15,7 @@ from tuplet.errors import OptionError
 from tuplet.graphs import Features
 from tuplet.models.encoded import refuse_lost
 from tuplet.models.name import Choices, parse
+from tuplet.patterns.relation import ONE_KIND, EdgeKinds
 from tuplet.patterns.simplex import GROUPS
 
 CHOICES = {
@@ -56,7 +57,8 @@ class ModelConfig:
         relation: "none", "bias", "scale", "reweight"; None picks scale for SN with the joint softmax (bias with Performer),
             bias for Ngbh+, +basis and every other joint softmax, else none.
         edge_relation: the relation of LN and Ngbh+ tells kinds of edges apart, by the categorical features of the edge (i_j, u)
-            that joins the nodes exchanged, where the paper's says only that there is one. Bias, unless another is named.
+            that joins the nodes exchanged, where the paper's says only that there is one: True for all features, or a list with
+            the columns of those that count. Bias, unless another relation is named.
         pool: pooling to graphs, and at each step to nodes: "mean", "add" or "max". A sum over n^k tuples grows with
             the graph: "add" can count, and wants a ``pool_unit``.
         pool_unit: graph outputs are made of sums divided by this number, such as the tokens of a typical graph: the same
@@ -102,7 +104,7 @@ class ModelConfig:
     virtual: int = 1
     softmax: Literal["groups", "joint"] | None = None
     relation: Literal["none", "bias", "scale", "reweight"] | None = None
-    edge_relation: bool = False
+    edge_relation: bool | Sequence[int] = False
     pool: Literal["add", "mean", "max"] = "mean"
     pool_unit: float = 1.0
     norm: Literal["batch", "layer", "none"] = "batch"
@@ -142,16 +144,7 @@ class ModelConfig:
             value = getattr(self, field)
             if not isinstance(value, int | float) or not 0 <= value <= 1 or (end == "1)" and value == 1):
                 raise OptionError(f"{field}: expected a number in [0, {end}; came {value!r}")
-        for field in (
-            "degree",
-            "repeats",
-            "directed",
-            "recompute",
-            "check_memory",
-            "truncate",
-            "first_norm",
-            "edge_relation",
-        ):
+        for field in ("degree", "repeats", "directed", "recompute", "check_memory", "truncate", "first_norm"):
             if not isinstance(getattr(self, field), bool) and (field != "degree" or self.degree is not None):
                 raise OptionError(f"{field}: expected True or False; came {getattr(self, field)!r}")
         if (
@@ -224,16 +217,34 @@ class ModelConfig:
 
     def _check_edge_relation(self) -> None:
         """Refuse a relation that tells kinds of edges apart where there are none, or too many, or nothing reads it."""
-        if not self.edge_relation:
+        given = self.edge_relation
+        if not isinstance(given, bool):
+            columns = tuple(given) if isinstance(given, list | tuple) else ()
+            if not columns or len(set(columns)) < len(columns) or not all(type(column) is int for column in columns):
+                raise OptionError(
+                    f"edge_relation: expected True, False or a list of different columns of edge_attr; came {given!r}"
+                )
+            object.__setattr__(self, "edge_relation", columns)  # so that a config can be hashed
+        if given is False:
             return
         if not set(self.choices.patterns) & {"LN", "Ngbh+"}:
             raise OptionError(f"edge_relation: a relation of LN and Ngbh+; {self.name} has neither")
         if self.relation == "none":
             raise OptionError("edge_relation: expected a relation to tell edges apart by; came relation='none'")
         types = self.edge_features.types
-        if types is None or not 1 < prod(types) <= EDGE_KINDS:
-            came = "none" if types is None else f"edge_types={_plain(self.edge_types)!r}, which makes {prod(types)}"
-            raise OptionError(f"edge_relation: expected 2 to {EDGE_KINDS} kinds of edges, by edge_types; came {came}")
+        if types is None:
+            raise OptionError(f"edge_relation: expected 2 to {EDGE_KINDS} kinds of edges, by edge_types; came none")
+        if given is not True and not all(0 <= column < len(types) for column in given):
+            raise OptionError(
+                f"edge_relation: expected columns 0 to {len(types) - 1}, as edge_types has; came {given!r}"
+            )
+        count = self.edge_kinds.count
+        if not 1 < count <= EDGE_KINDS:
+            hint = ". A list says which columns count, such as edge_relation=[0]" if len(types) > 1 else ""
+            raise OptionError(
+                f"edge_relation: expected 2 to {EDGE_KINDS} kinds of edges; came edge_types={_plain(self.edge_types)!r}, which makes "
+                f"{count}{hint}"
+            )
 
     @property
     def choices(self) -> Choices:
@@ -248,6 +259,14 @@ class ModelConfig:
     @property
     def edge_features(self) -> Features:
         return Features.declare("edge_attr", _plain(self.edge_types), self.edge_dim)
+
+    @property
+    def edge_kinds(self) -> EdgeKinds:
+        """What kinds of edges the relation tells apart."""
+        types = self.edge_features.types or ()
+        if isinstance(self.edge_relation, bool):
+            return EdgeKinds(types) if self.edge_relation else ONE_KIND
+        return EdgeKinds(tuple(types[column] for column in self.edge_relation), tuple(self.edge_relation))
 
     @property
     def groups(self) -> int:

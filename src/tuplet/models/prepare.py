@@ -18,10 +18,8 @@ from tuplet.models.encoded import pair_width
 from tuplet.models.pooling import Incidence, Prefixes
 from tuplet.models.reading import edge_simplices, queried_pairs
 from tuplet.patterns import (
-    ONE_KIND,
     CrossNeighbour,
     Dense,
-    EdgeKinds,
     FusedLines,
     LocalNeighbour,
     Neighbour,
@@ -62,11 +60,10 @@ def make_patterns(config: ModelConfig) -> Patterns:
     order = choices.orders[0]
     if not choices.patterns:
         return (Dense((order, order), choices.basis),)
-    kinds = EdgeKinds(config.edge_features.types or ()) if config.edge_relation else ONE_KIND
     made: dict[str, Pattern[Any]] = {
         "Ngbh": Neighbour(order),
-        "Ngbh+": Neighbour(order, adjacency=True, directed=config.directed, kinds=kinds),
-        "LN": LocalNeighbour(order, kinds),
+        "Ngbh+": Neighbour(order, adjacency=True, directed=config.directed, kinds=config.edge_kinds),
+        "LN": LocalNeighbour(order, config.edge_kinds),
     }
     return tuple(made[name] for name in choices.sparse)
 
@@ -283,6 +280,5 @@ def layout_key(config: ModelConfig, backend: str) -> tuple[object, ...]:
     simplices = (config.truncate, config.laplacian, config.phi == "types", config.pool_over, config.degrees)
     virtual = config.virtual if choices.virtual else 0
     relation = config.resolved_relation != "none"
-    kinds = config.edge_types if config.edge_relation else None
-    options = (relation, kinds, virtual, config.joint, config.task, config.directed, config.encodings)
+    options = (relation, config.edge_kinds, virtual, config.joint, config.task, config.directed, config.encodings)
     return (*tokens, *simplices, *options, backend)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -18,13 +18,15 @@ SELF, NOT_ADJACENT, ADJACENT, ONLY_IN, BOTH_WAYS = range(5)
 
 @dataclass(frozen=True)
 class EdgeKinds:
-    """What kinds of edges there are: the combinations of their categorical features, or one kind of all.
+    """What kinds of edges there are: the combinations of some of their categorical features, or one kind of all.
 
     Args:
-        types: number of values of each feature.
+        types: number of values of each feature that counts.
+        columns: where these stand among all features of an edge; the first ones if not given.
     """
 
     types: tuple[int, ...] = ()
+    columns: tuple[int, ...] | None = None
 
     @property
     def count(self) -> int:
@@ -33,18 +35,21 @@ class EdgeKinds:
     def number(self, features: Sequence[int]) -> int:
         """The kind of an edge with these features."""
         kind = 0
-        for value, count in zip(features, self.types, strict=False):
-            kind = kind * count + value
+        for column, count in self._counted():
+            kind = kind * count + features[column]
         return kind
 
     def of_edges(self, graph: GraphBatch) -> Tensor:
         """(E,) int8 kinds of the edges of a batch."""
         kinds = torch.zeros(graph.num_edges, dtype=torch.int8, device=graph.device)
-        if self.types and graph.edge_attr is not None:
-            columns = graph.edge_attr[: graph.num_edges].to(torch.int8).unbind(1)
-            for column, count in zip(columns, self.types, strict=True):
-                kinds = kinds * count + column
+        if graph.edge_attr is not None:
+            for column, count in self._counted():
+                kinds = kinds * count + graph.edge_attr[: graph.num_edges, column].to(torch.int8)
         return kinds
+
+    def _counted(self) -> Iterable[tuple[int, int]]:
+        """Each feature that counts: where it stands, and how many values it has."""
+        return zip(range(len(self.types)) if self.columns is None else self.columns, self.types, strict=True)
 
 
 ONE_KIND = EdgeKinds()
