@@ -121,6 +121,22 @@ def test_many_virtual_tokens_of_small_graphs_are_counted(name, n, graphs, option
     assert 0.75 <= cost.inference_bytes / inferred <= 1.25
 
 
+@pytest.mark.parametrize("softmax", ["groups", "joint"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_prediction_knows_where_one_fused_operator_does_all_attention(name, softmax):
+    """A model keeps a third there of what it keeps where messages of several operators are joined."""
+    data = as_data(nx.complete_graph(4))
+    data.edge_attr = data.edge_index.sum(0) % 2
+    for apart in (False, True):
+        if apart and not {"LN", "Ngbh+"} & set(parse(name).patterns):
+            continue
+        options = {"dim": 12, "heads": 4 if name.startswith("AS") else 3, "edge_types": 2, "softmax": softmax}
+        model = tuplet.build(name, edge_relation=apart, backend="triton", **options)
+        layouts = model.prepare([data]).layouts
+        said = cost_module._at_once(model.config, model.patterns)
+        assert said == model.layers[0].attention._at_once(layouts)
+
+
 def test_pairs_and_tokens_are_counted_exactly():
     graphs = [nx.path_graph(4), nx.complete_graph(5)]
     for name in NAMES:

@@ -222,9 +222,9 @@ def _at_once(config: ModelConfig, patterns: Patterns) -> bool:
     """Whether one fused operator does all of a layer's attention (``TokenAttention._at_once``)."""
     choices = config.choices
     # with one softmax lists of keys are walked one after another
-    lists = _are_rows(config, patterns) or choices.cross
-    apart = [pattern for pattern in patterns if pattern.groups > 1 and (pattern.types > 1 or not lists)]
-    one = len(patterns) < 2 and not (config.joint and apart)
+    lists = _are_rows(config, patterns) or (choices.cross and choices.orders[0] == 1 and not choices.sample)
+    apart = config.joint and not lists and any(pattern.groups > 1 for pattern in patterns)
+    one = len(patterns) < 2 and not apart and not choices.basis
     few = not choices.virtual or config.virtual * config.heads * config.dim <= FEW
     return one and few and choices.kernel in ("softmax", "relu")
 
