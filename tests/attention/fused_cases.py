@@ -31,7 +31,7 @@ from tuplet.topology import clique_complex
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if GPU else "cpu")
 KERNELS, RELATIONS = ("softmax", "relu", "positive"), ("none", "bias", "scale", "reweight")
-KINDS = EdgeKinds((3,))
+KINDS = EdgeKinds((3,), (0,))
 GRAPHS = ("one", "ragged", "isolated", "edgeless", "directed")
 HEAD_SIZES = (4, 8, 16, 24, 32, 64)
 OTHER_SIZE = {4: 6, 8: 4, 16: 24, 24: 16, 32: 8, 64: 32}

@@ -15,7 +15,7 @@ from tuplet.errors import OptionError
 from tuplet.graphs import Features
 from tuplet.models.encoded import refuse_lost
 from tuplet.models.name import Choices, parse
-from tuplet.patterns.relation import ONE_KIND, EdgeKinds
+from tuplet.patterns.relation import EdgeKinds
 from tuplet.patterns.simplex import GROUPS
 
 CHOICES = {
@@ -220,7 +220,7 @@ class ModelConfig:
         given = self.edge_relation
         if not isinstance(given, bool):
             columns = tuple(given) if isinstance(given, list | tuple) else ()
-            if not columns or len(set(columns)) < len(columns) or not all(type(column) is int for column in columns):
+            if not columns or not all(type(column) is int for column in columns) or len(set(columns)) < len(columns):
                 raise OptionError(
                     f"edge_relation: expected True, False or a list of different columns of edge_attr; came {given!r}"
                 )
@@ -240,10 +240,14 @@ class ModelConfig:
             )
         count = self.edge_kinds.count
         if not 1 < count <= EDGE_KINDS:
-            hint = ". A list says which columns count, such as edge_relation=[0]" if len(types) > 1 else ""
+            came, hint = f"edge_types={_plain(self.edge_types)!r}", ""
+            usable = [column for column, values in enumerate(types) if 1 < values <= EDGE_KINDS]
+            if given is not True:
+                came = f"columns {list(given)} of {came}"
+            elif usable:
+                hint = f". A list says which columns count, such as edge_relation=[{usable[0]}]"
             raise OptionError(
-                f"edge_relation: expected 2 to {EDGE_KINDS} kinds of edges; came edge_types={_plain(self.edge_types)!r}, which makes "
-                f"{count}{hint}"
+                f"edge_relation: expected 2 to {EDGE_KINDS} kinds of edges; came {came}, which makes {count}{hint}"
             )
 
     @property
@@ -263,10 +267,10 @@ class ModelConfig:
     @property
     def edge_kinds(self) -> EdgeKinds:
         """What kinds of edges the relation tells apart."""
-        types = self.edge_features.types or ()
-        if isinstance(self.edge_relation, bool):
-            return EdgeKinds(types) if self.edge_relation else ONE_KIND
-        return EdgeKinds(tuple(types[column] for column in self.edge_relation), tuple(self.edge_relation))
+        types, columns = self.edge_features.types or (), self.edge_relation
+        if isinstance(columns, bool):
+            columns = range(len(types)) if columns else ()
+        return EdgeKinds(tuple(types[column] for column in columns), tuple(columns))
 
     @property
     def groups(self) -> int:

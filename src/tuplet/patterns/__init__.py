@@ -6,13 +6,12 @@ from tuplet.patterns.dense import Dense
 from tuplet.patterns.fused import Fused, FusedLines, FusedRows, fuse, unpack_fused
 from tuplet.patterns.local import LocalNeighbour
 from tuplet.patterns.neighbour import Neighbour
-from tuplet.patterns.relation import ONE_KIND, EdgeKinds
+from tuplet.patterns.relation import EdgeKinds
 from tuplet.patterns.simplex import SimplexDense, SimplexNeighbour
 from tuplet.patterns.structure import Lines, Rows, Structure, Walk, unpack
 from tuplet.patterns.virtual import Virtual, virtual_layout, virtual_pairs
 
 __all__ = [
-    "ONE_KIND",
     "CrossNeighbour",
     "DefinedPairs",
     "Dense",

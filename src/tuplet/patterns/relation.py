@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -22,11 +22,11 @@ class EdgeKinds:
 
     Args:
         types: number of values of each feature that counts.
-        columns: where these stand among all features of an edge; the first ones if not given.
+        columns: where these stand among all features of an edge.
     """
 
     types: tuple[int, ...] = ()
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
@@ -35,7 +35,7 @@ class EdgeKinds:
     def number(self, features: Sequence[int]) -> int:
         """The kind of an edge with these features."""
         kind = 0
-        for column, count in self._counted():
+        for column, count in zip(self.columns, self.types, strict=True):
             kind = kind * count + features[column]
         return kind
 
@@ -43,20 +43,16 @@ class EdgeKinds:
         """(E,) int8 kinds of the edges of a batch."""
         kinds = torch.zeros(graph.num_edges, dtype=torch.int8, device=graph.device)
         if graph.edge_attr is not None:
-            for column, count in self._counted():
+            for column, count in zip(self.columns, self.types, strict=True):
                 kinds = kinds * count + graph.edge_attr[: graph.num_edges, column].to(torch.int8)
         return kinds
-
-    def _counted(self) -> Iterable[tuple[int, int]]:
-        """Each feature that counts: where it stands, and how many values it has."""
-        return zip(range(len(self.types)) if self.columns is None else self.columns, self.types, strict=True)
 
 
 ONE_KIND = EdgeKinds()
 """Edges that are all alike, whatever their features."""
 
 
-def adjacency_types(directed: bool, kinds: int = 1) -> int:
+def adjacency_types(directed: bool, kinds: int) -> int:
     """How many types ``adjacency_matrix`` uses: adjacent pairs have as many as there are kinds of edges, for each direction."""
     return ADJACENT + kinds * (3 if directed else 1)
 
