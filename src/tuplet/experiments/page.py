@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -11,6 +12,9 @@ from tuplet.errors import MissingExtraError
 from tuplet.experiments.comparison import NUMBERS, Line, commit_of, filled
 from tuplet.experiments.outcomes import Outcome
 from tuplet.experiments.render import Reported, notes
+
+VALUE = re.compile(r"[\d.,]+ ± [\d.]+")
+"""A mean and its deviation, which stay on one line."""
 
 
 def to_html(reports: Sequence[Reported]) -> str:
@@ -70,7 +74,8 @@ def _table(lines: Sequence[Line]) -> str:
     body = ""
     for cells in rows:
         marked = [
-            _mood(cell) if name == "verdict" else kind for name, kind, cell in zip(header, kinds, cells, strict=True)
+            _mood(cell) if name == "verdict" else "value" if VALUE.fullmatch(cell) and not kind else kind
+            for name, kind, cell in zip(header, kinds, cells, strict=True)
         ]
         body += (
             "<tr>"

@@ -6,6 +6,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
 from tuplet._extras import require
@@ -16,6 +17,8 @@ from tuplet.training.summary import spread
 PAPER, GREY, GRID = "#b8bcc2", "#6b6b6b", "#ececec"
 COLOURS = {"": "#5aa0c8", "groups": "#2166ac", "joint": "#d6604d"}
 NAMES = {"": "ours", "groups": "ours, groups", "joint": "ours, joint"}
+TITLE = 30
+"""Letters in a line of the title of a small picture."""
 
 
 def bars(title: str, lines: Sequence[Line]) -> str | None:
@@ -72,15 +75,17 @@ def curves(title: str, lines: Sequence[Line]) -> str | None:
     rows = list(dict.fromkeys(line.row for line in drawn))
     across = min(4, len(rows))
     down = math.ceil(len(rows) / across)
-    figure, every = _figure(2.35 * across + 0.4, 1.75 * down + 0.5, down, across, sharey=True)
-    for axes, row in zip(every, rows, strict=False):
+    names = [fill(row.name, TITLE) for row in rows]
+    extra = 0.14 * max(name.count("\n") for name in names)
+    figure, every = _figure(2.35 * across + 0.4, (1.75 + extra) * down + 0.5, down, across, sharey=True)
+    for axes, row, name in zip(every, rows, names, strict=False):
         for line in (line for line in drawn if line.row is row):
             begun = [
                 outcome for outcome in line.outcomes if outcome.curve.get("epoch")
             ]  # one may have stopped in its first epoch
             for number, outcome in enumerate(begun):
                 _curve(axes, line, outcome, None if number else NAMES[line.form])
-        axes.set_title(row.name, loc="left", fontsize=8)
+        axes.set_title(name, loc="left", fontsize=8)
         axes.grid(color=GRID, linewidth=0.6)
     for axes in every[len(rows) :]:
         axes.set_visible(False)
