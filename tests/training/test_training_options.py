@@ -112,7 +112,8 @@ def test_layers_are_preset_file_command_line_set(tmp_path):
 @pytest.mark.parametrize(("dataset", "model", "variant"), presets())
 def test_every_preset_builds_its_model(dataset, model, variant):
     options = TrainOptions.of(preset(dataset, "A2^Ngbh+" if model == "*" else model, variant or None))
-    built = tuplet.build(options.model, edge_types=4, **options.model_options).config
+    of_data = {"edge_types": 4} if options.model_options.get("edge_relation") else {}
+    built = tuplet.build(options.model, **of_data, **options.model_options).config
     assert built.name == options.model
     assert all(getattr(built, key) == value for key, value in options.model_options.items() if key != "encodings")
     assert list(built.encodings) == [parse(text) for text in options.model_options.get("encodings", [])]
