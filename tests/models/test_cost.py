@@ -124,7 +124,7 @@ def test_many_virtual_tokens_of_small_graphs_are_counted(name, n, graphs, option
 @pytest.mark.parametrize("softmax", ["groups", "joint"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_prediction_knows_where_one_fused_operator_does_all_attention(name, softmax):
-    """A model keeps a third there of what it keeps where messages of several operators are joined."""
+    """A model keeps less there than where the messages of several operators are joined."""
     data = as_data(nx.complete_graph(4))
     data.edge_attr = data.edge_index.sum(0) % 2
     for apart in (False, True):
