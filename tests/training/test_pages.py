@@ -1,10 +1,13 @@
-"""Freed memory stays with a process while it trains, and no longer."""
+"""Freed memory stays with a process while it trains, where it counts as available, and no longer."""
 
 import platform
 import subprocess
 import sys
 
 import pytest
+import torch
+
+from tuplet.models import cost
 
 PROGRAM = """
 import resource
@@ -44,7 +47,8 @@ def test_what_is_freed_is_used_again_and_given_back_at_the_end():
 
 GROWING = """
 import torch
-from tuplet.training.pages import Kept, keep_freed, resident_bytes
+from tuplet._memory import resident_bytes
+from tuplet.training.pages import Kept, keep_freed
 
 torch.set_num_threads(1)
 keep_freed()
@@ -71,3 +75,36 @@ def test_what_is_kept_does_not_grow_without_end():
     for needed in (again, always):  # what a step needs that began with nothing kept is no growth
         assert needed[0] > 1.9
         assert needed[1] == pytest.approx(needed[0], abs=0.02)
+
+
+AVAILABLE = """
+import torch
+from tuplet._memory import kept_bytes
+from tuplet.training.pages import give_back, keep_freed
+
+torch.set_num_threads(1)
+keep_freed()
+before = kept_bytes()
+blocks = [torch.ones(1 << 20) for _ in range(300)]
+used = kept_bytes()
+del blocks
+held = kept_bytes()
+give_back()
+print(before, used, held, kept_bytes())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="for glibc")
+def test_what_a_process_keeps_is_told():
+    done = subprocess.run([sys.executable, "-c", AVAILABLE], capture_output=True, text=True, check=True)
+    before, used, held, after = (int(number) / 1e6 for number in done.stdout.split())
+    assert max(before, used, after) < 300
+    assert 1200 < held - used < 1300  # 300 blocks of 4.2 MB
+
+
+def test_what_a_process_keeps_is_there_for_its_next_step(monkeypatch):
+    """Otherwise a run would be refused a step because other processes have taken all that it does not have itself."""
+    before = cost.available_bytes(torch.device("cpu"))
+    monkeypatch.setattr(cost, "kept_bytes", lambda: 10**15)
+    assert (cost.available_bytes(torch.device("cpu")) > 10**15) == (sys.platform == "linux")
+    assert before < 10**15

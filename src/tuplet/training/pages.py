@@ -7,23 +7,15 @@ has become a fifth more. Where there is no glibc, nothing happens here.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import platform
-from functools import cache
+from tuplet._memory import glibc, resident_bytes
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Parameters of ``mallopt``, as malloc.h numbers them."""
 
 
-@cache
-def _library() -> ctypes.CDLL | None:
-    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
-
-
 def keep_freed() -> None:
     """From now on blocks of up to 32 MiB, the most that glibc allows, come from memory that stays with the process."""
-    library = _library()
+    library = glibc()
     if library is not None:
         library.mallopt(MMAP_THRESHOLD, 1 << 25)
         library.mallopt(TRIM_THRESHOLD, 2**31 - 1)
@@ -39,7 +31,7 @@ class Kept:
         self.most, self.bare = 0.0, True
 
     def look(self) -> None:
-        library = _library()
+        library = glibc()
         if library is None:
             return
         now = resident_bytes()
@@ -50,15 +42,9 @@ class Kept:
             self.bare = True
 
 
-def resident_bytes() -> int:
-    """Memory that the process has now, on Linux."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * mmap.PAGESIZE
-
-
 def give_back() -> None:
     """What is free goes back to the system: now, and what is more than 64 MiB from now on, where glibc's own rule ends up too."""
-    library = _library()
+    library = glibc()
     if library is not None:
         library.mallopt(TRIM_THRESHOLD, 1 << 26)
         library.malloc_trim(0)

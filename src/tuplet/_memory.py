@@ -1,0 +1,49 @@
+"""What the C library and the system tell of this process's memory."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import platform
+from functools import cache
+
+
+class _Told(ctypes.Structure):
+    """``struct mallinfo2`` of malloc.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in ("arena", "blocks", "small", "mapped", "hblkhd", "usmblks", "fsmblks", "used", "free", "keepcost")
+    )
+
+
+@cache
+def glibc() -> ctypes.CDLL | None:
+    """The C library, if it is glibc."""
+    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
+
+
+def resident_bytes() -> int:
+    """Memory that the process has now, on Linux."""
+    return _pages()[0] * mmap.PAGESIZE
+
+
+def kept_bytes() -> int:
+    """Memory that the process has freed and keeps for itself, where glibc tells (from 2.33 on); 0 elsewhere.
+
+    What was given back to the system page by page stays on the list of what is free, so no more than the process has.
+    """
+    library = glibc()
+    if library is None or not hasattr(library, "mallinfo2"):
+        return 0
+    library.mallinfo2.restype = _Told
+    told = library.mallinfo2()
+    resident, shared = _pages()
+    return max(0, min(told.free, (resident - shared) * mmap.PAGESIZE - told.used))
+
+
+def _pages() -> tuple[int, int]:
+    """Of the process in memory, and of these what files or others have too."""
+    with open("/proc/self/statm") as file:
+        _, resident, shared, *_ = map(int, file.read().split())
+    return resident, shared
