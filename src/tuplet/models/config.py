@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from math import comb
 from typing import Any, Literal
 
+from tuplet._scalars import plain_scalar
 from tuplet.attention import check_backend
 from tuplet.encodings import Encoding
 from tuplet.encodings import parse as parse_encoding
@@ -196,7 +197,7 @@ class ModelConfig:
                 close = get_close_matches(option, known, n=1)
                 hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
                 raise OptionError(f"{option}: no such option; {hint}")
-        return cls(name, **options)
+        return cls(name, **{option: plain_scalar(value) for option, value in options.items()})
 
     def _check_simplicial(self) -> None:
         """Refuse options of simplicial transformers where they have no meaning."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from tuplet._scalars import plain_scalar
 from tuplet.errors import OptionError
 
 WORDS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
@@ -16,6 +17,7 @@ NOTHING = ("none", "null", "")
 
 def convert(name: str, kind: Any, value: Any) -> Any:
     """``value`` as the type ``kind`` of the option ``name``; numbers may come as text."""
+    value = plain_scalar(value)
     if get_origin(kind) in (Union, UnionType):
         if value is None or (isinstance(value, str) and value.lower() in NOTHING):
             return None
@@ -46,7 +48,7 @@ def numbers(name: str, value: Any) -> tuple[int, ...]:
     """Whole numbers from a number, a list of them, or a text such as "0-4" or "0,2,5"."""
     parts = value.split(",") if isinstance(value, str) else value if isinstance(value, Sequence) else [value]
     found: list[int] = []
-    for part in parts:
+    for part in map(plain_scalar, parts):
         span = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part if isinstance(part, str) else "")
         if span is not None:
             found += range(int(span[1]), int(span[2] or span[1]) + 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from tuplet._scalars import plain_scalar
 from tuplet.encodings import DEG, SPD, Encoding
 from tuplet.errors import ModelNameError, OptionError
 from tuplet.graphs import Features
@@ -119,7 +120,7 @@ class BaselineConfig:
                 close = get_close_matches(option, known, n=1)
                 hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
                 raise OptionError(f"{option}: no such option of {name}; {hint}")
-        return cls(name, **options)
+        return cls(name, **{option: plain_scalar(value) for option, value in options.items()})
 
     @property
     def common(self) -> ModelConfig:
