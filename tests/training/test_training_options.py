@@ -109,6 +109,13 @@ def test_layers_are_preset_file_command_line_set(tmp_path):
     assert options.model_options == {**shared, "depth": 1, "dim": 32}
 
 
+@pytest.mark.parametrize("came", ["dim=16", "3", "[dim: 16]", "false"])
+def test_options_of_the_model_that_are_none_are_refused(tmp_path, came):
+    (tmp_path / "odd.yaml").write_text(f"model_options: {came}\n")
+    with pytest.raises(OptionError, match="model_options: expected options by name"):
+        resolve("csl", config=tmp_path / "odd.yaml")
+
+
 @pytest.mark.parametrize(("dataset", "model", "variant"), presets())
 def test_every_preset_builds_its_model(dataset, model, variant):
     options = TrainOptions.of(preset(dataset, "A2^Ngbh+" if model == "*" else model, variant or None))

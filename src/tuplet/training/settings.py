@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 from tuplet._extras import require
 from tuplet.errors import OptionError
 from tuplet.training.options import TrainOptions, field_types
-from tuplet.training.values import guess
+from tuplet.training.values import convert, guess
 
 
 def to_yaml(options: TrainOptions) -> str:
@@ -51,10 +51,10 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
-            if key == "model_options" and value is None:
-                continue
-            inner = key == "model_options" and isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-            merged[key] = {**merged[key], **value} if inner else value
+            if key != "model_options":
+                merged[key] = value
+            elif value is not None:
+                merged[key] = {**merged.get(key, {}), **convert(key, Mapping, value)}
     return merged
 
 
