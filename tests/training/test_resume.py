@@ -80,18 +80,20 @@ def test_a_run_killed_twenty_times_ends_bit_identical(tmp_path):
 
 
 class Ended(Exception):
-    """What SIGTERM does in the tests below."""
+    """What a signal does in the tests below."""
 
 
-@pytest.fixture
-def end():
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+def end(request):
+    """The signal, which the run leaves as it was."""
+
     def handler(*_):
         raise Ended
 
-    before = signal.signal(signal.SIGTERM, handler)
-    yield handler
-    assert signal.getsignal(signal.SIGTERM) is handler
-    signal.signal(signal.SIGTERM, before)
+    before = signal.signal(request.param, handler)
+    yield request.param
+    assert signal.getsignal(request.param) is handler
+    signal.signal(request.param, before)
 
 
 @pytest.mark.parametrize("moment", [1, 2, 6])
@@ -104,7 +106,7 @@ def test_a_run_that_is_told_to_end_saves_first(tmp_path, monkeypatch, end, momen
         nonlocal steps
         steps += 1
         if steps == moment:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(end)
         return real(self, batches)
 
     monkeypatch.setattr(Loop, "step", step)
@@ -120,8 +122,8 @@ def test_a_run_that_is_told_to_end_saves_first(tmp_path, monkeypatch, end, momen
 
 def test_a_run_that_is_told_twice_ends_at_once(tmp_path, monkeypatch, end):
     def step(self, batches):
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(end)
+        signal.raise_signal(end)
         raise AssertionError("the second one was to be obeyed at once")
 
     monkeypatch.setattr(Loop, "step", step)

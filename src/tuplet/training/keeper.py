@@ -18,6 +18,9 @@ from tuplet.training.checkpoint import Checkpoints
 from tuplet.training.parallel import every_row
 from tuplet.training.state import State, random_state, restore_random
 
+SIGNALS = signal.SIGTERM, signal.SIGINT
+"""That end a run."""
+
 
 class Keeper:
     """Saves nothing: what a run without a folder uses."""
@@ -41,8 +44,8 @@ class Keeper:
 class FolderKeeper(Keeper):
     """Saves into a folder, from the first process.
 
-    SIGTERM, which schedulers of clusters send some time before they kill, is obeyed after a checkpoint at the next step; sent once more it
-    is obeyed at once.
+    SIGTERM, which schedulers of clusters send some time before they kill, and SIGINT, a user's Ctrl-C, are obeyed after a checkpoint at the
+    next step; sent once more at once.
 
     Args:
         folder: of the checkpoints.
@@ -67,12 +70,12 @@ class FolderKeeper(Keeper):
         self.checkpoints = Checkpoints(folder, keep) if rank == 0 else None
         self.seconds, self.data, self.resume, self.until = seconds, data, resume, until
         self.saved = time.monotonic()
-        self.told = False  # to end
-        self.obey: Any = signal.SIG_DFL
+        self.told = 0  # the signal to end, if one came
+        self.obey: dict[int, Any] = {}
 
     def due(self) -> bool:
         now = time.monotonic()
-        return self.told or now - self.saved >= self.seconds or now >= self.until
+        return self.told != 0 or now - self.saved >= self.seconds or now >= self.until
 
     def save(self, state: State, fabric: Any) -> None:
         random = {kind: every_row(fabric, value) for kind, value in random_state(fabric.device).items()}
@@ -80,8 +83,9 @@ class FolderKeeper(Keeper):
             states = {f"random/{rank}/{kind}": row for kind, rows in random.items() for rank, row in enumerate(rows)}
             self.checkpoints.save(state.tensors() | states, state.facts() | {"data": self.data})
         self.saved = time.monotonic()
-        if fabric.broadcast(self.told):
-            self._end()
+        told = fabric.broadcast(self.told)
+        if told:
+            self._end(told)
         if fabric.broadcast(self.saved >= self.until) and not state.done:
             raise UnfinishedError(
                 f"until: the deadline came in epoch {state.epoch + 1}; what is done is in a checkpoint"
@@ -110,22 +114,23 @@ class FolderKeeper(Keeper):
         if threading.current_thread() is not threading.main_thread():  # which alone may say what signals do
             yield
             return
-        self.obey = signal.signal(signal.SIGTERM, self._listen) or signal.SIG_DFL
+        self.obey = {number: signal.signal(number, self._listen) or signal.SIG_DFL for number in SIGNALS}
         try:
             yield
         finally:
-            signal.signal(signal.SIGTERM, self.obey)
+            for number, before in self.obey.items():
+                signal.signal(number, before)
         if self.told:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(self.told)
 
-    def _listen(self, *_: Any) -> None:
-        if self.told:
-            self._end()
+    def _listen(self, number: int, _: Any) -> None:
+        if self.told == number:
+            self._end(number)
         else:
-            self.told = True
+            self.told = number
 
-    def _end(self) -> None:
+    def _end(self, number: int) -> None:
         """Do what the signal would have done, which may be nothing."""
-        self.told = False
-        signal.signal(signal.SIGTERM, self.obey)
-        signal.raise_signal(signal.SIGTERM)
+        self.told = 0
+        signal.signal(number, self.obey.get(number, signal.SIG_DFL))
+        signal.raise_signal(number)
