@@ -212,6 +212,10 @@ def test_without_fabric_a_sentence_says_what_to_install(monkeypatch):
 def test_a_training_that_cannot_begin_leaves_the_folder_free(tmp_path):
     with pytest.raises(OptionError, match="width: no such option"):
         train(paths_and_cycles(6), options(model_options={"width": 3}), tmp_path, show=False)
+    with pytest.raises(OptionError, match="lr: expected a loss that stays finite"):
+        train(paths_and_cycles(6), options(lr=1e30, clip=None), tmp_path, show=False)
+    with pytest.raises(OptionError, match="lr: expected a loss that stays finite"):
+        train(paths_and_cycles(6), options(lr=1e32, clip=None), tmp_path, resume=True, show=False)
     told = {"dataset": "rings", "largest": 6}
     train(paths_and_cycles(6), options(), tmp_path, show=False, source=told)
     assert load(tmp_path).config["source"] == told

@@ -31,19 +31,36 @@ class Score:
         metric: in the units of the task.
         loss: what training minimises.
         outputs: (rows, outputs) as the model gives them.
+        known: rows that have a target.
         undefined: why the metric is NaN; empty where it is a number.
+        left_out: columns that have no part in the metric.
     """
 
     metric: float
     loss: float
     outputs: Tensor
+    known: int
     undefined: str = ""
+    left_out: Sequence[int] = ()
 
 
-def warn_undefined(score: Score, metric: str, where: str) -> None:
-    """Say that a metric is NaN, and why, unless there was nothing to measure it on."""
+LISTED = 5
+"""Targets that a warning names."""
+
+
+def warn_undefined(score: Score, metric: str, where: str, names: Sequence[str] = ()) -> None:
+    """Say that a metric is NaN, and why, unless there was nothing to measure it on; or that targets, which have ``names``, have no part
+    in it."""
     if score.undefined and len(score.outputs):
         warnings.warn(f"the {metric} of {where} is undefined: {score.undefined}", stacklevel=3)
+    if score.left_out:
+        several = score.outputs.shape[1]
+        told = [str(names[column] if len(names) == several else column) for column in score.left_out]
+        listed = ", ".join(told[:LISTED]) + (f" and {len(told) - LISTED} more" if len(told) > LISTED else "")
+        warnings.warn(
+            f"the {metric} of {where} is of {several - len(told)} of {several} targets: there is not both a 0 and a 1 of {listed}",
+            stacklevel=3,
+        )
 
 
 def evaluate(model: nn.Module, task: Task, part: str = "test", *, fold: int = 0, batch_size: int = 32) -> Score:
@@ -128,4 +145,6 @@ class Evaluation:
         loss = float(self.objective.loss(outputs, self.rows)) / count if count else math.nan
         metric = self.objective.metric(outputs, self.rows) if count else math.nan
         undefined = self.objective.why_undefined(outputs, self.rows) if math.isnan(metric) else ""
-        return Score(metric, loss, outputs, undefined)
+        return Score(
+            metric, loss, outputs, self.objective.known(self.rows), undefined, self.objective.left_out(self.rows)
+        )

@@ -74,6 +74,8 @@ def cannot_write(path: Path, error: OSError) -> RunError:
 
 def make_folder(option: str, path: str | Path) -> Path:
     """Make a folder and check that files can be written there, before any work is done."""
+    if path == "":  # an unset variable of a shell, and for Path the folder where one is
+        raise OptionError(f"{option}: expected a folder; came an empty text")
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

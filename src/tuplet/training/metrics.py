@@ -35,7 +35,8 @@ def measure(metric: str, outputs: Tensor, targets: Tensor) -> float:
         curves = library.classification
         curve = curves.binary_auroc if metric == "rocauc" else curves.binary_average_precision
         columns = [_present(x, y) for x, y in zip(outputs.t(), targets.t(), strict=True)]
-        areas = [curve(torch.sigmoid(x), y.long()) for x, y in columns if 0 < y.sum() < len(y)]
+        both = two_sided(targets)
+        areas = [curve(torch.sigmoid(x), y.long()) for (x, y), there in zip(columns, both, strict=True) if there]
         return float(torch.stack(areas).mean()) if areas else math.nan
     outputs, targets = _present(outputs, targets)
     if len(targets) == 0:
@@ -47,6 +48,18 @@ def measure(metric: str, outputs: Tensor, targets: Tensor) -> float:
         raise OptionError(f"metric: expected 'mae', 'mse', 'accuracy', 'rocauc' or 'ap'; came {metric!r}")
     error = library.mean_absolute_error if metric == "mae" else library.mean_squared_error
     return float(error(outputs, targets))
+
+
+def two_sided(targets: Tensor) -> list[bool]:
+    """Whether each column of 0/1 targets (R, outputs) has both a 0 and a 1, without which it has no area."""
+    there: list[bool] = ((targets == 0).any(0) & (targets == 1).any(0)).tolist()
+    return there
+
+
+def left_out(metric: str, targets: Tensor) -> list[int]:
+    """Columns that ``measure`` leaves out of its mean, where there are others that it does not."""
+    both = two_sided(targets) if metric in ("rocauc", "ap") and targets.dim() == 2 else []
+    return [column for column, there in enumerate(both) if not there] if any(both) else []
 
 
 def why_undefined(metric: str, outputs: Tensor, targets: Tensor) -> str:

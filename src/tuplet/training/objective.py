@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tuplet.datasets.task import NO_CLASS
 from tuplet.errors import InputError, OptionError
-from tuplet.training.metrics import measure, why_undefined
+from tuplet.training.metrics import left_out, measure, why_undefined
 
 if TYPE_CHECKING:
     from tuplet.datasets.task import Task
@@ -82,6 +82,10 @@ class Objective:
         """How many targets of these rows are there."""
         return float(self.valid[rows].sum())
 
+    def known(self, rows: Tensor) -> int:
+        """How many of these rows have a target."""
+        return int((self.valid[rows] > 0).sum())
+
     def count_of(self, members: Sequence[int]) -> float:
         """How many targets of these graphs are there: ``count(rows(members))``, without making rows."""
         return float(sum(self.each[member] for member in members))
@@ -123,6 +127,10 @@ class Objective:
     def metric(self, outputs: Tensor, rows: Tensor) -> float:
         """The task's metric of outputs as the model gives them."""
         return measure(self.task.metric, self.natural(outputs), self.targets[rows.to(self.targets.device)])
+
+    def left_out(self, rows: Tensor) -> list[int]:
+        """Columns that have no part in ``metric``."""
+        return left_out(self.task.metric, self.targets[rows.to(self.targets.device)])
 
     def why_undefined(self, outputs: Tensor, rows: Tensor) -> str:
         """Why ``metric`` is NaN, in words."""

@@ -145,6 +145,8 @@ def _settle(root: Path | None, options: TrainOptions | None, resume: bool, first
     """The options in force; refused if the folder holds another run."""
     if root is None or not (root / OPTIONS).exists() or (not first and options is not None):
         return options or TrainOptions()
+    if options is not None and not _begun(root):
+        return options
     if not resume:
         raise OptionError(f"out: {str(root)!r} holds a run already; resume it (--resume), or choose another folder")
     before = from_yaml(root / OPTIONS)
@@ -156,6 +158,11 @@ def _settle(root: Path | None, options: TrainOptions | None, resume: bool, first
                 f"{key}: expected {value!r}, as the run in {str(root)!r} began; came {options.plain()[key]!r}"
             )
     return options
+
+
+def _begun(root: Path) -> bool:
+    """Whether a run folder holds anything to go on from, or to keep: a run that was refused its first step leaves none."""
+    return any(any(root.glob(f"runs/*/{kept}")) for kept in (RESULT, f"{CHECKPOINTS}/*.json"))
 
 
 def _folds(task: Task, options: TrainOptions) -> tuple[int, ...]:
@@ -225,7 +232,7 @@ def _run(
         log.close()
     test = Evaluation(model, task.graphs, objective, objective.part("test", fold), options, fabric).score()
     if first:
-        warn_undefined(test, task.metric, f"the test part of split {fold}")
+        warn_undefined(test, task.metric, f"the test part of split {fold}", task.targets)
     result = Result(
         seed=seed,
         fold=fold,
