@@ -54,6 +54,38 @@ def test_from_a_table_of_smiles_to_predictions(table, tmp_path, capsys):
     assert rows[1]["predicted_size"] == ""
 
 
+def test_a_file_that_has_changed_is_not_evaluated_as_the_runs_own(table, tmp_path, capsys):
+    """Its test part is another one, of molecules that the model has learned from."""
+    folder, text = tmp_path / "run", table.read_text()
+    assert run("train", table, "--targets", "size", "--out", folder, *SMALL) == 0
+    head, *rows = text.splitlines()
+    table.write_text("\n".join([head, *reversed(rows)]) + "\n")
+    capsys.readouterr()
+    assert run("evaluate", folder) == 2
+    assert (
+        "molecules.csv has changed since, so its test part may hold some that the model has seen"
+        in capsys.readouterr().err
+    )
+    assert run("evaluate", folder, table, "--targets", "size", "--part", "train") == 2
+    other = tmp_path / "other.csv"
+    other.write_text(table.read_text())
+    assert run("evaluate", folder, other) == 0
+    assert "all mae" in capsys.readouterr().out
+    table.write_text(text)
+    assert run("evaluate", folder) == 0
+
+
+def test_a_run_that_was_refused_leaves_the_folder_free(table, tmp_path, capsys):
+    folder = tmp_path / "run"
+    train = ("train", table, "--targets", "size", "--out", folder, *SMALL)
+    assert run(*train, "--lr", "1e30", "--clip", "none") == 2
+    assert "lr: expected a loss that stays finite" in capsys.readouterr().err
+    assert run(*train) == 0
+    assert run(*train) == 2
+    assert run("train", table, "--targets", "size", "--out", "", *SMALL) == 2
+    assert "out: expected a folder; came an empty text" in capsys.readouterr().err
+
+
 def test_a_named_data_set_and_a_finished_run(tmp_path, capsys):
     folder = tmp_path / "csl"
     words = (
@@ -147,7 +179,7 @@ def test_another_file_is_evaluated_as_a_whole_by_the_names_of_its_classes(tmp_pa
     capsys.readouterr()
     assert run("evaluate", folder, other) == 0
     shown = capsys.readouterr().out.splitlines()[0]
-    assert shown.startswith("all accuracy of A1^LN on other.csv, 9 rows: ")
+    assert shown.startswith("all accuracy of A1^LN on other.csv, 6 of 9 rows have a target: ")
     assert run("predict", folder, other, "-o", tmp_path / "p.csv") == 0
     told = [row for row in csv.DictReader((tmp_path / "p.csv").open()) if row["kind"]]
     right = sum(row["predicted"] == row["kind"] for row in told) / len(told)

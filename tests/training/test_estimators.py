@@ -126,11 +126,30 @@ def test_molecules_as_smiles():
             "patience: 3 needs a validation part",
         ),
         (lambda: GraphRegressor().predict(GRAPHS), "GraphRegressor: expected fit before predict"),
+        (
+            lambda: GraphRegressor(validation=None).fit(GRAPHS, SIZES),
+            r"validation: expected a number in \[0, 1\); came None",
+        ),
+        (lambda: GraphRegressor(seed=-1).fit(GRAPHS, SIZES), "seed: expected a whole number of at least 0; came -1"),
+        (lambda: GraphClassifier().fit("CCO", [0, 1, 2]), "X: expected a list of graphs or SMILES; came str alone"),
+        (lambda: GraphRegressor().fit(GRAPHS[0], [1.0]), "X: expected a list of graphs or SMILES; came Data alone"),
+        (
+            lambda: GraphRegressor(**SMALL).fit(GRAPHS, SIZES).predict("CCO"),
+            "X: expected a list of graphs or SMILES; came str alone",
+        ),
     ],
 )
 def test_misuse_is_told_in_words(make, words):
     with pytest.raises((InputError, OptionError), match=words):
         make()
+
+
+def test_numbers_of_numpy_are_numbers():
+    """Grids of scikit-learn are made of them."""
+    plain = GraphRegressor(**{**SMALL, "dim": 8, "epochs": 2, "lr": 0.5, "seed": 3}).fit(GRAPHS, SIZES)
+    numpy = {"dim": np.int64(8), "epochs": np.int32(2), "lr": np.float64(0.5), "seed": np.int64(3)}
+    other = GraphRegressor(**{**SMALL, **numpy}, train_options={"compile": np.bool_(False)}).fit(GRAPHS, SIZES)
+    assert (plain.predict(GRAPHS) == other.predict(GRAPHS)).all()
 
 
 def test_a_graph_that_fails_in_prediction_is_named():

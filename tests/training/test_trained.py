@@ -106,6 +106,18 @@ def test_one_bad_graph_spoils_no_other(rings):
     assert told.labels.tolist()[1:4] == [-1, -1, -1]
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_no_finite_number_is_a_row_with_an_error_text(tmp_path, value):
+    task = sizes()
+    train(task, options(epochs=1), tmp_path / "run", show=False)
+    trained = load(tmp_path / "run")
+    with torch.no_grad():
+        trained.model.head.layers[-1].bias[0] = value
+    told = trained.predict(task.graphs[:3])
+    assert all(error.startswith("outputs: expected finite numbers") for error in told.errors)
+    assert told.outputs.isnan().all()
+
+
 def test_too_large_a_graph_is_a_row_with_a_sentence(rings):
     folder, _ = rings
     told = load(folder).predict([cycle(5), cycle(200_000)])
@@ -304,6 +316,23 @@ def test_an_undefined_metric_is_told(tmp_path):
         UserWarning, match="the rocauc of the val part is undefined: no target has both a 0 and a 1 there"
     ):
         assert math.isnan(load(tmp_path).evaluate(task, "val")["rocauc"])
+
+
+def test_targets_that_have_no_part_in_a_metric_are_named(tmp_path):
+    """And rows without a target are counted."""
+    task = one_sided(count=24)
+    for part in task.splits[0].values():
+        for place, number in enumerate(part.tolist()):
+            task.graphs[number].y = torch.tensor([[place % 2, 1.0]])
+    for number in task.splits[0]["test"][:2].tolist():
+        task.graphs[number].y[:] = torch.nan
+    task = replace(task, outputs=2, targets=("first", "second"))
+    words = r"the rocauc of the {} is of 1 of 2 targets: there is not both a 0 and a 1 of second"
+    with pytest.warns(UserWarning, match=words.format("test part of split 0")):
+        train(task, options(epochs=1), tmp_path, show=False)
+    with pytest.warns(UserWarning, match=words.format("test part")):
+        score = load(tmp_path).evaluate(task)
+    assert score["known"] == score["rows"] - 2 == len(task.splits[0]["test"]) - 2
 
 
 def test_a_device_that_is_not_there_is_told(rings):

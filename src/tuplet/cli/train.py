@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,12 @@ def run_train(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
     task = load_task(arguments.source, arguments)
     how: dict[str, Any] = {"resume": arguments.resume, "source": source_of(arguments), "root": arguments.root}
-    summary = train(task, options, arguments.out, **how)
+    try:
+        summary = train(task, options, arguments.out, **how)
+    except KeyboardInterrupt:
+        if first_of_all() and any(Path(arguments.out).glob("runs/*/checkpoints/checkpoint-*.json")):
+            print("tuplet: stopped; what is done is in a checkpoint, and --resume goes on from there", file=sys.stderr)
+        raise
     if first_of_all():
         print(f"{summary}\nrun folder: {arguments.out}")
     return 0
@@ -150,11 +155,17 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     whole = _complete(arguments, trained)
     task = load_task(arguments.source, arguments)
     part = arguments.part or ("train" if whole else "test")
+    if _is_own(arguments, trained.config.get("source", {})) and not trained.learned_from(task):
+        raise OptionError(
+            f"DATA: expected the graphs, targets and splits that the run learned from; {arguments.source} has changed since, so its "
+            f"{part} part may hold some that the model has seen. A file of another name is evaluated as a whole"
+        )
     how: dict[str, Any] = {"fold": arguments.fold, "batch_size": arguments.batch_size, "root": arguments.root}
     score = trained.evaluate(task, part, **how)
     split = trained.config.get("fold", 0) if arguments.fold is None else arguments.fold
     where = f"{task.name}, split {split}" if len(task.splits) > 1 else task.name
-    rows = f"{score['rows']:.0f} rows"
+    rows, known = f"{score['rows']:.0f} rows", f"{score['known']:.0f}"
+    rows = rows if score["known"] == score["rows"] else f"{known} of {rows} have a target"
     shown = "all" if whole else part
     print(f"{shown} {task.metric} of {trained.config['model']['name']} on {where}, {rows}: {score[task.metric]:.6g}")
     print(f"{shown} loss ({task.loss}): {score['loss']:.6g}")
@@ -171,9 +182,8 @@ def _complete(arguments: argparse.Namespace, trained: Any) -> bool:
         raise OptionError(
             f"DATA: {arguments.run_folder} does not say what it was trained on; name a data set or a file"
         )
-    known = remembered.get("name")
-    own = arguments.source in (None, known) or str(Path(arguments.source).resolve()) == known
-    arguments.source = known if own else arguments.source
+    own = arguments.source is None or _is_named(arguments.source, remembered)
+    arguments.source = remembered["name"] if own else arguments.source
     file = not own and Path(arguments.source).is_file()
     for name in remembered.keys() - {"name"} if own else ("smiles", "targets", "invalid") if file else ():
         gone = name == "data" and not Path(remembered["data"]).is_dir()
@@ -187,6 +197,17 @@ def _complete(arguments: argparse.Namespace, trained: Any) -> bool:
     more += [] if "kind" in said else [f"kind={trained.task.kind}"]
     arguments.task_option = [*arguments.task_option, *more]
     return whole
+
+
+def _is_named(source: str, remembered: Mapping[str, Any]) -> bool:
+    return remembered.get("name") in (source, str(Path(source).resolve()))
+
+
+def _is_own(arguments: argparse.Namespace, remembered: Mapping[str, Any]) -> bool:
+    """Whether the data are the run's, read as the run read them."""
+    read = ("smiles", "targets", "split", "invalid", "labels", "task_option")
+    alike = all((getattr(arguments, name) or None) == remembered.get(name) for name in read)
+    return alike and _is_named(arguments.source, remembered)
 
 
 def run_predict(arguments: argparse.Namespace) -> int:

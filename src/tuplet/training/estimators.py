@@ -24,7 +24,7 @@ from tuplet.training.predictions import Predictions
 from tuplet.training.progress import progress_bar
 from tuplet.training.runs import make_model
 from tuplet.training.store import TaskInfo, model_options
-from tuplet.training.trained import Trained
+from tuplet.training.trained import Trained, refuse_alone
 
 LISTED = 10
 """Graphs that a warning names."""
@@ -123,10 +123,13 @@ class GraphEstimator:
 
     def _fit(self, graphs: Sequence[Any], labels: np.ndarray, loss: Loss | None) -> None:
         """Train a model on graphs and labels (G,) or (G, t)."""
+        refuse_alone("X", graphs)
         if len(graphs) != len(labels):
             raise InputError("y", f"{len(graphs)} targets, one a graph", f"{len(labels)}")
-        if not 0 <= self.validation < 1:
+        if not isinstance(self.validation, int | float | np.number) or not 0 <= self.validation < 1:
             raise OptionError(f"validation: expected a number in [0, 1); came {self.validation!r}")
+        if not isinstance(self.seed, int | np.integer) or self.seed < 0:
+            raise OptionError(f"seed: expected a whole number of at least 0; came {self.seed!r}")
         data, molecules = self._graphs(graphs)
         for number, item in enumerate(data):
             if isinstance(item, Unreadable):
@@ -171,6 +174,7 @@ class GraphEstimator:
         """Graphs, ``Unreadable`` in place of a text that is no molecule; and whether they are molecules."""
         if self.strings not in ("smiles", "graph6"):
             raise OptionError(f"strings: expected 'smiles' or 'graph6'; came {self.strings!r}")
+        refuse_alone("X", items)
         if self.strings == "graph6" or not any(isinstance(item, str) for item in items):
             return list(items), False
         return [_molecule(item) for item in items], True

@@ -18,7 +18,7 @@ from tuplet.graphs.smiles import ATOM_TYPES, BOND_TYPES, Unreadable, from_smiles
 from tuplet.training.aligned import aligned
 from tuplet.training.batches import cut, prepare, token_counts
 from tuplet.training.evaluation import evaluate, warn_undefined
-from tuplet.training.inputs import narrowed, ready
+from tuplet.training.inputs import fingerprint, narrowed, ready
 from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import matmul_precision
 from tuplet.training.predictions import Predictions
@@ -26,6 +26,10 @@ from tuplet.training.store import CONFIG, TaskInfo, load_model
 
 if TYPE_CHECKING:
     from tuplet.datasets.task import Task
+
+
+NOT_FINITE = "outputs: expected finite numbers; came others: features of the graph, or weights of the model, are NaN or too large"
+"""Instead of a prediction."""
 
 
 class Trained:
@@ -77,8 +81,7 @@ class Trained:
             batch_tokens: ... or tokens at once.
             progress: told how far it is (see ``progress_bar``).
         """
-        if isinstance(items, str | Data) or is_networkx(items) or not isinstance(items, Iterable):
-            raise InputError("items", "a list of graphs or SMILES", f"{type(items).__name__} alone")
+        refuse_alone("items", items)
         read = [self._read(item) for item in items]
         graphs = [item for item in read if isinstance(item, Data)]
         places = [place for place, item in enumerate(read) if isinstance(item, Data)]
@@ -101,7 +104,8 @@ class Trained:
         batch_size: int = 32,
         root: str | Path | None = None,
     ) -> dict[str, float]:
-        """Metric, loss and number of rows of one part of a task; by default of the split that the model was trained on.
+        """Metric, loss, number of rows, and of those with a target, of one part of a task; by default of the split that the model was
+        trained on.
 
         Args:
             task: like the one the model was trained for; classes are known by their names.
@@ -129,8 +133,16 @@ class Trained:
         task = narrowed(replace(task, mean=self.task.mean, std=self.task.std), [fold], [part])
         task = ready(task, self.model, root=root)
         score = evaluate(self.model, task, part, fold=fold, batch_size=batch_size)
-        warn_undefined(score, self.task.metric, f"the {part} part")
-        return {self.task.metric: score.metric, "loss": score.loss, "rows": float(len(score.outputs))}
+        warn_undefined(score, self.task.metric, f"the {part} part", self.task.targets)
+        rows = {"rows": float(len(score.outputs)), "known": float(score.known)}
+        return {self.task.metric: score.metric, "loss": score.loss, **rows}
+
+    def learned_from(self, task: Task) -> bool:
+        """Whether the model's run had these graphs, targets and splits, as far as it says."""
+        known, folds = self.config.get("data"), self.config.get("training", {}).get("folds")
+        return known is None or known == fingerprint(
+            narrowed(task, range(len(task.splits)) if folds is None else folds)
+        )
 
     def _read(self, item: Any) -> Data | str:
         """A graph, or why there is none."""
@@ -158,7 +170,9 @@ class Trained:
             if len(members) == 1:
                 return [str(error)]
             return [rows for member in members for rows in self._run(graphs, [member])]
-        return list(self.task.natural(outputs).cpu().split([self._count(graphs[member]) for member in members]))
+        counts = [self._count(graphs[member]) for member in members]
+        found = self.task.natural(outputs).cpu().split(counts)
+        return [rows if bool(rows.isfinite().all()) else NOT_FINITE for rows in found]
 
     def _count(self, graph: Data) -> int:
         if self.task.level == "node":
@@ -171,6 +185,12 @@ class Trained:
         owner = torch.arange(len(rows)).repeat_interleave(torch.tensor([len(item) for item in rows], dtype=torch.long))
         errors = tuple(item if isinstance(item, str) else None for item in found)
         return Predictions(torch.cat(rows) if rows else missing[:0], owner, errors, self.task)
+
+
+def refuse_alone(name: str, items: Any) -> None:
+    """Refuse one graph or text where a list is expected: a text would be read letter by letter."""
+    if isinstance(items, str | Data) or is_networkx(items) or not isinstance(items, Iterable):
+        raise InputError(name, "a list of graphs or SMILES", f"{type(items).__name__} alone")
 
 
 def load(path: str | Path, device: torch.device | str = "cpu") -> Trained:
