@@ -179,13 +179,13 @@ def test_another_file_is_evaluated_as_a_whole_by_the_names_of_its_classes(tmp_pa
     capsys.readouterr()
     assert run("evaluate", folder, other) == 0
     shown = capsys.readouterr().out.splitlines()[0]
-    assert shown.startswith("all accuracy of A1^LN on other.csv, 6 of 9 rows have a target: ")
+    assert shown.startswith("all accuracy of A1^LN on other.csv, 9 rows, 6 with a target: ")
     assert run("predict", folder, other, "-o", tmp_path / "p.csv") == 0
     told = [row for row in csv.DictReader((tmp_path / "p.csv").open()) if row["kind"]]
     right = sum(row["predicted"] == row["kind"] for row in told) / len(told)
     assert float(shown.rsplit(":", 1)[1]) == pytest.approx(right, abs=1e-5)
     assert run("evaluate", folder, other, "--part", "train") == 0
-    assert "train accuracy of A1^LN on other.csv, 7 rows" in capsys.readouterr().out
+    assert "train accuracy of A1^LN on other.csv, 7 rows, 5 with a target: " in capsys.readouterr().out
     other.write_text("smiles,kind\nCC,base\nCO,gas\n")
     assert run("evaluate", folder, other) == 2
     assert (

@@ -164,8 +164,9 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     score = trained.evaluate(task, part, **how)
     split = trained.config.get("fold", 0) if arguments.fold is None else arguments.fold
     where = f"{task.name}, split {split}" if len(task.splits) > 1 else task.name
-    rows, known = f"{score['rows']:.0f} rows", f"{score['known']:.0f}"
-    rows = rows if score["known"] == score["rows"] else f"{known} of {rows} have a target"
+    rows = f"{score['rows']:.0f} rows"
+    if score["known"] < score["rows"]:
+        rows += f", {score['known']:.0f} with a target"
     shown = "all" if whole else part
     print(f"{shown} {task.metric} of {trained.config['model']['name']} on {where}, {rows}: {score[task.metric]:.6g}")
     print(f"{shown} loss ({task.loss}): {score['loss']:.6g}")
