@@ -86,7 +86,8 @@ WRONG = {
     "AS0:1+index": "AS0:1",
     "AS0:1^VS+bias": "AS0:1",
     "AS0,1": "AS0:1",
-    "a2^ln": "A2",
+    "a2^ln": "A2^LN'",
+    "as0:1^sn": "AS0:1^SN'",
 }
 
 
@@ -98,6 +99,15 @@ def test_a_wrong_name_gets_the_grammar_and_the_nearest_valid_name(name):
     assert "name    := base" in message
     assert f"Did you mean '{WRONG[name]}" in message
     parse(message.split("Did you mean '")[1].split("'")[0])
+
+
+@pytest.mark.parametrize(
+    ("came", "meant"),
+    [("GINN", "GIN"), ("gcn", "GCN"), ("Graphormr", "Graphormer"), ("PPGM", "PPGN"), ("2IGN", "2-IGN")],
+)
+def test_a_wrong_name_of_a_baseline_gets_the_right_one(came, meant):
+    with pytest.raises(ModelNameError, match=f"Did you mean '{meant}'"):
+        tuplet.build(came)
 
 
 WRONG_OPTIONS = [

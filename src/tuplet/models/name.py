@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuplet.errors import ModelNameError
@@ -18,6 +19,8 @@ SIMPLEX_PATTERNS = ("SN", "VS")
 VIRTUAL = ("VT", "VS")
 RELATIONS = ("bias", "scale", "reweight")
 EXTRAS = (*RELATIONS, "index", "basis")
+BASELINES = ("GCN", "GAT", "GIN", "GINE", "GatedGCN", "PNA", "GPS", "Graphormer", "PPGN", "2-IGN")
+"""Names that are whole (``models/baselines``)."""
 GRAMMAR = """\
     name    := base ["(" sample ")"] ["-" kernel] ["^" pattern {"+" pattern}] {"+" extra}
     base    := A k | A k1,k2 | AS k | AS k1:k2          sample := connected | random:N
@@ -173,8 +176,14 @@ def _refuse_contradictions(name: str, choices: Choices, extras: tuple[str, ...])
 
 
 def _unknown(name: str, why: str) -> ModelNameError:
-    close = difflib.get_close_matches(name, known_names(name), n=1, cutoff=0.0)
-    return ModelNameError(f"unknown model name {name!r}: {why}. Did you mean {close[0]!r}? The grammar:\n{GRAMMAR}")
+    close = _nearest(name, BASELINES, 0.7) or _nearest(name, known_names(name[:2].upper() + name[2:]), 0.0)
+    return ModelNameError(f"unknown model name {name!r}: {why}. Did you mean {close!r}? The grammar:\n{GRAMMAR}")
+
+
+def _nearest(name: str, known: Sequence[str], cutoff: float) -> str | None:
+    """The most similar name, capitals or not."""
+    folded = {one.lower(): one for one in known}
+    return next((folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=cutoff)), None)
 
 
 def known_names(like: str = "A2") -> list[str]:

@@ -13,8 +13,9 @@ from tuplet.errors import ModelNameError, OptionError
 from tuplet.graphs import Features
 from tuplet.models.config import ModelConfig
 from tuplet.models.encoded import pair_width, simplex_dims
+from tuplet.models.name import BASELINES
 
-NAMES = ("GCN", "GAT", "GIN", "GINE", "GatedGCN", "PNA", "GPS", "Graphormer", "PPGN", "2-IGN")
+NAMES = BASELINES
 """Every baseline, as ``tuplet.build`` calls it."""
 ON_PAIRS = ("PPGN", "2-IGN")
 """Those whose tokens are ordered pairs of nodes."""
