@@ -322,6 +322,16 @@ def test_progress_prints_lines_where_there_is_no_terminal():
     assert "GB" in line
 
 
+def test_a_reader_that_has_seen_enough_ends_no_training():
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    with progress_bar("tiny", Closed()) as report:
+        history = fit(tiny(), paths_and_cycles(6), options(epochs=2), seed=0, report=report)
+    assert history.epochs == 2
+
+
 def test_progress_tells_pace_memory_and_time_left():
     told = []
     fit(

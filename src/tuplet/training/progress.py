@@ -60,7 +60,8 @@ def _lines(title: str, stream: TextIO, every: float) -> Report:
         now = time.monotonic()
         if done == total or now - printed >= every:
             printed = now
-            print(f"{title}: {text} ({now - begin:.0f} s)", file=stream, flush=True)
+            with suppress(BrokenPipeError):  # whoever reads has seen enough; the work goes on
+                print(f"{title}: {text} ({now - begin:.0f} s)", file=stream, flush=True)
 
     return report
 
