@@ -69,10 +69,10 @@ def test_numbers_verdicts_and_origins_are_shown(places):
         ("A2^LN", "joint", "5"),
     ]
     assert lines[0]["ours"] == "10.20 ± 0.16"
-    assert lines[0]["verdict"] == "within (+1.8 σ)"
+    assert lines[0]["verdict"] == "better by 0.20, no deviation"
     html = to_html([report])
     assert "10.20 ± 0.16" in html
-    assert 'class="within"' in html
+    assert 'class="better"' in html
     assert html.count("tuplet reproduce edge-csl --rows a2-ln --columns csl") == 10
     assert "012345678" in html
     assert html.count("<svg") == 2  # bars and curves

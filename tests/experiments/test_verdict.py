@@ -23,6 +23,8 @@ ABOUT = {"git": {"commit": "0123456789abcdef", "changed": True}}
         ([100.0], "100.00 ± 0.00", "higher", "within (equal)"),
         ([100.0] * 5, "100.00 ± 0.00", "higher", "within (equal)"),
         ([90.0], "100.00 ± 0.00", "higher", "worse by 10.00, no deviation"),
+        ([80.0, 60.0, 70.0, 70.0, 90.0], "90.00 ± 0.00", "higher", "worse by 16.00, no deviation"),
+        ([2.0, 4.0, 2.0, 4.0], "5.00 ± 0.00", "lower", "better by 2.00, no deviation"),
         ([0.0105], "0.0100", "lower", "within (+5 %)"),
         ([0.015], "0.0100", "lower", "worse by 50 %"),
         ([10.0], "20", "lower", "better by 50 %"),

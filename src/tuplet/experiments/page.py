@@ -39,8 +39,9 @@ def to_html(reports: Sequence[Reported]) -> str:
 def _legend() -> str:
     return (
         "Mean ± standard deviation over runs. A verdict says how far ours is from the paper: with fewer than four runs in the paper's "
-        "standard deviations, from four on in the root mean square of theirs and ours; within two is within. Where the paper gives none it "
-        "is a share, and within 10 % is within. Groups and joint are the two forms of the softmax: one a neighbourhood, or one over all."
+        "standard deviations, from four on in the root mean square of theirs and ours; within two is within. Where the paper's is 0 only "
+        "equal digits are within. Where it gives none the distance is a share, and within 10 % is within. Groups and joint are the two "
+        "forms of the softmax: one a neighbourhood, or one over all."
     )
 
 
