@@ -1,5 +1,7 @@
 """The arithmetic of verdicts, and lines of a comparison."""
 
+from dataclasses import replace
+
 import pytest
 
 from tuplet.experiments.comparison import HEADER, compare, filled
@@ -79,6 +81,16 @@ def test_forms_shortened_and_unfinished_runs_have_lines_of_their_own():
     assert line["verdict"] == "unfinished"
 
 
+@pytest.mark.parametrize("number", [None, float("nan")])  # as it is read, and as it comes from a run
+def test_beside_a_run_whose_metric_is_undefined_no_verdict_is_given(number):
+    lost = outcome(1, 0.0)
+    lost = replace(lost, values={**lost.values, "test": number})
+    (line,) = lines([outcome(0, 0.05), lost, outcome(2, 0.05)])
+    assert (line["ours"], line["runs"], line["verdict"]) == ("0.050 ± 0.000", "2, 1 undefined", "undefined")
+    (line,) = lines([lost])
+    assert (line["ours"], line["runs"], line["verdict"]) == ("undefined", "0, 1 undefined", "undefined")
+
+
 def test_rows_that_were_not_run_say_why():
     shown = {line.row.slug: line.verdict for line in compare(read_table("zinc"), [])["mae"]}
     assert shown["cin"] == shown["gps"] == "adopted"
@@ -93,10 +105,14 @@ def test_percentages_and_marks():
     table = read_table("scalability")
     fits = Outcome(Job("scalability", "a2-dense", "zinc", 0), True, {"fits": True, "said": "yes: batch 32"})
     fails = Outcome(Job("scalability", "a2-vt", "zinc", 0), True, {"fits": False, "said": "no: too large"})
-    found = {
-        line.row.slug: (line.ours, line.verdict) for line in compare(table, [fits, fails])["zinc"] if line.outcomes
+    slow = Outcome(Job("scalability", "a2-ln", "zinc", 0), True, {"fits": None, "said": "not decided: too slow"})
+    every = compare(table, [fits, fails, slow])["zinc"]
+    found = {line.row.slug: (line.ours, line.runs, line.verdict) for line in every if line.outcomes}
+    assert found == {
+        "a2-dense": ("yes: batch 32", "1", "better"),
+        "a2-ln": ("not decided: too slow", "0, 1 not decided", "not decided"),
+        "a2-vt": ("no: too large", "1", "worse"),
     }
-    assert found == {"a2-dense": ("yes: batch 32", "better"), "a2-vt": ("no: too large", "worse")}
 
 
 def test_empty_columns_are_left_out():

@@ -42,20 +42,30 @@ class Line:
 
     @property
     def values(self) -> list[float]:
-        """Our numbers in the paper's unit, one a finished run."""
+        """Our numbers in the paper's unit, one a finished run that has one."""
         found = [outcome.values.get(self.column.shows) for outcome in self.finished]
-        return [self.column.scale * float(value) for value in found if value is not None]
+        numbers = [math.nan if value is None else self.column.scale * float(value) for value in found]
+        return [number for number in numbers if not math.isnan(number)]
+
+    @property
+    def said(self) -> str:
+        """What finished runs say themselves, as steps do."""
+        return "; ".join(dict.fromkeys(outcome.values["said"] for outcome in self.finished if "said" in outcome.values))
+
+    @property
+    def undefined(self) -> str:
+        """What is to be said of finished runs without a number, which no mean can make up for; "" where all have one."""
+        if len(self.values) == len(self.finished):
+            return ""
+        return "not decided" if self.said else "undefined"
 
     @property
     def ours(self) -> str:
         """Mean and standard deviation, or how far the runs are."""
-        if not self.outcomes:
-            return ""
+        if self.said:
+            return self.said
         if not self.values:
-            return "; ".join(self._progress(outcome) for outcome in self.outcomes)
-        said = [outcome.values["said"] for outcome in self.finished if "said" in outcome.values]
-        if said:
-            return "; ".join(dict.fromkeys(said))
+            return self.undefined or "; ".join(self._progress(outcome) for outcome in self.outcomes)
         mean, std = spread(self.values)
         published, digits = self.row.beside(self.column.key), self.column.digits
         if digits is None:
@@ -65,11 +75,12 @@ class Line:
 
     @property
     def runs(self) -> str:
-        """How many there are, and what is short of the plan."""
+        """How many have a number, and what is short of the plan."""
         if not self.outcomes:
             return ""
-        text = str(len(self.finished))
-        missing = len(self.outcomes) - len(self.finished)
+        text = str(len(self.values))
+        undefined, missing = len(self.finished) - len(self.values), len(self.outcomes) - len(self.finished)
+        text += f", {undefined} {self.undefined}" if undefined else ""
         text += f", {missing} unfinished" if missing else ""
         planned = self.outcomes[0].values.get("planned")
         return text + (f", {self.epochs} of {planned} epochs" if self.epochs is not None else "")
@@ -80,6 +91,8 @@ class Line:
         published = self.row.beside(self.column.key)
         if not self.outcomes:
             return "adopted" if self.row.adopted else "not run"
+        if self.undefined:
+            return self.undefined
         if not self.values:
             return "unfinished"
         if published is None:
