@@ -2,11 +2,14 @@
 
 import json
 import math
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import dying
 import pytest
+import torch
 
 from tuplet.cli import main
 from tuplet.errors import OptionError
@@ -154,6 +157,17 @@ def test_a_failure_does_not_stop_the_others(places):
     assert [isinstance(came, Failure) for _, came in found] == [True, False]
     assert "Traceback" in (places.folder(NO_DATA) / module.ERROR).read_text()
     assert read_outcome(places, NO_DATA) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process cannot forget how large it was")
+def test_a_job_does_not_inherit_the_memory_of_what_ran_before_it(places):
+    run_training(JOB, places, math.inf)
+    alone = read_outcome(places, JOB).values["peak_memory_bytes"]
+    large = torch.ones(2**28)  # 1 GiB, which is gone when the next job begins
+    del large
+    other = replace(JOB, seed=2)
+    run_training(other, places, math.inf)
+    assert read_outcome(places, other).values["peak_memory_bytes"] < alone + 2**29
 
 
 def test_several_processes_run_all_jobs(places):

@@ -23,7 +23,7 @@ from tuplet.training.files import locked, make_folder
 from tuplet.training.inputs import FEW, ready
 from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import make_fabric
-from tuplet.training.progress import peak_memory
+from tuplet.training.progress import forget_peak, peak_memory
 from tuplet.training.runs import CHECKPOINTS, make_model, train
 from tuplet.training.state import History
 
@@ -44,9 +44,7 @@ def run_training(job: Job, places: Places, until: float) -> Outcome:
     many = len(task.graphs) > FEW  # kept on disk: what one process prepares the others find there
     with locked(make_folder("--work", places.work), wait=True) if many else nullcontext():
         task = ready(task, model, root=places.root)
-    if device.type == "cuda":
-        torch.cuda.init()
-        torch.cuda.reset_peak_memory_stats(device)
+    forget_peak(device)
     folder = places.folder(job)
     try:
         how: dict[str, Any] = {"resume": True, "source": {"name": task.name}, "root": places.root, "until": until}
