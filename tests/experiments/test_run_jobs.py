@@ -120,12 +120,22 @@ def test_a_result_of_other_settings_keeps_no_other_job_from_running(places, caps
     old, new = (Job("edge-csl", "gin", "csl", seed, epochs=2) for seed in (0, 1))
     options = {**old.options().plain(), "lr": 0.5}
     Outcome(old, True, {"test": 1.0, "planned": 200}, {}, options).write(places)
+    damaged = places.result(Job("edge-csl", "a2", "csl", 0))
+    damaged.parent.mkdir()
+    damaged.write_text('{"table": "edge-')
     command = ["reproduce", "edge-csl", "--rows", "gin", "--columns", "csl", "--seeds", "0,1", "--epochs", "2"]
     assert main([*command, "--results", str(places.results), "--work", str(places.work)]) == 1
-    printed = capsys.readouterr().out
+    printed, complaint = capsys.readouterr()
+    assert f"a result is left out. {damaged}: expected" in complaint
+    assert "1, 2 of 200 epochs, lr = 0.5" in printed
     assert "2 jobs, 0 done before" in printed
     assert f"failed: {old.name}: {places.result(old)}: expected lr = 0.001" in printed
     assert f"failed: {new.name}: ran" in printed
+    assert (
+        main(["reproduce", "edge-csl", "--rows", "a2", "--columns", "csl", "--list", "--results", str(places.results)])
+        == 0
+    )
+    assert f"damaged: {damaged}: expected" in capsys.readouterr().out
 
 
 def test_an_interrupted_job_writes_what_its_checkpoint_holds(places, monkeypatch):

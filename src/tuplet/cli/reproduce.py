@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 
 from tuplet.cli.table import align
-from tuplet.errors import OptionError, TupletError
+from tuplet.errors import OptionError, RunError, TupletError
 from tuplet.experiments.comparison import NUMBERS, Line, filled
 from tuplet.experiments.jobs import FORMS, Job, select
 from tuplet.experiments.outcomes import Outcome, Places, is_done, read_outcome
@@ -153,8 +153,10 @@ def _state(places: Places, job: Job) -> str:
     try:
         if is_done(places, job):
             return "done"
-    except TupletError as error:
+    except OptionError as error:
         return f"other settings: {error}"
+    except RunError as error:
+        return f"damaged: {error}"
     known = read_outcome(places, job)
     return "to do" if known is None else f"begun: epoch {known.values.get('epochs')} of {job.options().epochs}"
 

@@ -1,4 +1,4 @@
-"""A table of the paper beside ours: one line a row, form of the softmax and number of epochs, for each column."""
+"""A table of the paper beside ours: one line a row, form of the softmax, number of epochs and settings, for each column."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuplet.experiments.outcomes import Outcome
+from tuplet.experiments.outcomes import Outcome, departures
 from tuplet.experiments.table import Column, Row, Table
 from tuplet.experiments.verdict import verdict
 from tuplet.training.summary import spread
@@ -28,6 +28,7 @@ class Line:
         form: of the softmax; "" where there is one only.
         epochs: of a shortened run; None for the planned ones.
         outcomes: of all its jobs, finished or not.
+        settings: in which its jobs differ from what the table asks for today, with their values; usually none.
     """
 
     row: Row
@@ -35,6 +36,7 @@ class Line:
     form: str = ""
     epochs: int | None = None
     outcomes: tuple[Outcome, ...] = ()
+    settings: tuple[str, ...] = ()
 
     @property
     def finished(self) -> list[Outcome]:
@@ -83,7 +85,13 @@ class Line:
         text += f", {undefined} {self.undefined}" if undefined else ""
         text += f", {missing} unfinished" if missing else ""
         planned = self.outcomes[0].values.get("planned")
-        return text + (f", {self.epochs} of {planned} epochs" if self.epochs is not None else "")
+        text += f", {self.epochs} of {planned} epochs" if self.epochs is not None else ""
+        return ", ".join([text, *self.settings])
+
+    @property
+    def marks(self) -> list[str]:
+        """In what its jobs are not those of the table."""
+        return ["shortened"] * (self.epochs is not None) + ["other settings"] * bool(self.settings)
 
     @property
     def verdict(self) -> str:
@@ -99,9 +107,9 @@ class Line:
             return "no number in the paper"
         if published.text in ("yes", "no"):
             same = bool(round(statistics.fmean(self.values))) == bool(published.mean)
-            return "as in the paper" if same else ("worse" if published.mean else "better")
-        said = verdict(self.values, published, self.column.better)
-        return f"shortened; {said}" if self.epochs is not None else said
+            said = "as in the paper" if same else ("worse" if published.mean else "better")
+            return "; ".join([*self.marks, said])
+        return "; ".join([*self.marks, verdict(self.values, published, self.column.better)])
 
     def cells(self) -> list[str]:
         """As texts, under ``HEADER``."""
@@ -162,23 +170,26 @@ def filled(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
 
 
 def compare(table: Table, outcomes: Sequence[Outcome]) -> dict[str, list[Line]]:
-    """Lines by column; a row has one at least, and one for each form and number of epochs that were run."""
+    """Lines by column; a row has one at least, and one for each form, number of epochs and settings that were run: what was made
+    with other settings is no further run of the same."""
+    every = [((item.job.form, item.job.epochs, _changed(item)), item) for item in outcomes]
     found: dict[str, list[Line]] = {}
     for column in table.columns:
         lines: list[Line] = []
         for row in table.rows:
-            own = [item for item in outcomes if item.job.row == row.slug and item.job.run == column.job]
-            kinds = sorted(
-                {(item.job.form, item.job.epochs or math.inf) for item in own}, key=lambda kind: (kind[0], -kind[1])
-            )
-            for form, many in kinds:
-                epochs = None if many == math.inf else int(many)
-                chosen = tuple(item for item in own if (item.job.form, item.job.epochs) == (form, epochs))
-                lines.append(Line(row, column, form, epochs, chosen))
+            own = [(kind, item) for kind, item in every if item.job.row == row.slug and item.job.run == column.job]
+            there = {kind for kind, _ in own}
+            for form, epochs, settings in sorted(there, key=lambda kind: (kind[0], -(kind[1] or math.inf), kind[2])):
+                chosen = tuple(item for kind, item in own if kind == (form, epochs, settings))
+                lines.append(Line(row, column, form, epochs, chosen, settings))
             if not own and (column.key in row.paper or row.model is not None) and not column.asked:
                 lines.append(Line(row, column))
         found[column.key] = lines
     return found
+
+
+def _changed(outcome: Outcome) -> tuple[str, ...]:
+    return tuple(f"{name} = {made!r}" for name, (_, made) in departures(outcome).items())
 
 
 def _digits(value: float) -> int:

@@ -88,7 +88,7 @@ def _table(lines: Sequence[Line]) -> str:
 
 def _mood(said: str) -> str:
     """The colour of a verdict."""
-    word = said.removeprefix("shortened; ").split(" ")[0]
+    word = said.rpartition("; ")[2].split(" ")[0]
     return {"as": "within"}.get(word, word if word in ("within", "better", "worse") else "quiet")
 
 

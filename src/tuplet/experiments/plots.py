@@ -36,10 +36,9 @@ def bars(title: str, lines: Sequence[Line]) -> str | None:
         bunch = [] if published is None else [("paper", PAPER, published.mean, published.std or 0.0)]
         for line in group:
             mean, std = spread(line.values)
-            short = " (shortened)" if line.epochs is not None else ""
-            bunch.append((NAMES[line.form] + short, COLOURS[line.form], mean, 0.0 if math.isnan(std) else std))
+            bunch.append((_name(line), COLOURS[line.form], mean, 0.0 if math.isnan(std) else std))
         for number, (name, colour, mean, std) in enumerate(bunch):
-            style = {"hatch": "//", "edgecolor": "white"} if "shortened" in name else {}
+            style = {"hatch": "//", "edgecolor": "white"} if name.endswith(")") else {}
             label = None if name in seen else name
             seen.add(name)
             shown.append(mean)
@@ -84,7 +83,7 @@ def curves(title: str, lines: Sequence[Line]) -> str | None:
                 outcome for outcome in line.outcomes if outcome.curve.get("epoch")
             ]  # one may have stopped in its first epoch
             for number, outcome in enumerate(begun):
-                _curve(axes, line, outcome, None if number else NAMES[line.form])
+                _curve(axes, line, outcome, None if number else _name(line))
         axes.set_title(name, loc="left", fontsize=8)
         axes.grid(color=GRID, linewidth=0.6)
     for axes in every[len(rows) :]:
@@ -130,8 +129,14 @@ def _curve(axes: Any, line: Line, outcome: Outcome, label: str | None) -> None:
         if value is not None
     ]
     values = [line.column.scale * value for _, value in points]
-    style = {"color": COLOURS[line.form], "lw": 1.0, "alpha": 0.75, "ls": "-" if outcome.finished else ":"}
+    drawn = ":" if not outcome.finished else "--" if line.marks else "-"
+    style = {"color": COLOURS[line.form], "lw": 1.0, "alpha": 0.75, "ls": drawn}
     axes.plot([epoch for epoch, _ in points], values, label=label, **style)
+
+
+def _name(line: Line) -> str:
+    """In a legend; in brackets in what it is not what the table asks for."""
+    return NAMES[line.form] + (f" ({', '.join(line.marks)})" if line.marks else "")
 
 
 def _wide(values: Sequence[float]) -> bool:
