@@ -21,6 +21,7 @@ from tuplet.experiments.run import Failure, perform, run_jobs
 from tuplet.experiments.table import TABLES
 from tuplet.experiments.training_jobs import run_training
 from tuplet.training.checkpoint import Checkpoints
+from tuplet.training.files import locked, make_folder
 from tuplet.training.state import History
 
 JOB = Job("edge-csl", "gin", "csl", 1, epochs=2)
@@ -147,6 +148,26 @@ def test_an_interrupted_job_writes_what_its_checkpoint_holds(places, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         perform(JOB, places, math.inf)
     assert read_outcome(places, JOB).finished is False
+
+
+def test_a_training_that_diverges_leaves_a_result_that_says_so(places, monkeypatch):
+    options = replace(JOB.options(), lr=1e30, warmup=0, clip=None, precision="fp32")
+    monkeypatch.setattr(Job, "options", lambda _: options)
+    came = perform(JOB, places, math.inf)
+    assert isinstance(came, Failure)
+    outcome = read_outcome(places, JOB)
+    assert not outcome.finished
+    assert outcome.values["failed"] == came.reason
+    assert "expected a loss that stays finite" in came.reason
+    assert not is_done(places, JOB)
+
+
+def test_a_folder_that_another_process_holds_is_no_failed_training(places):
+    folder = make_folder("work", places.folder(JOB))
+    with locked(folder):
+        came = perform(JOB, places, math.inf)
+    assert "another process is training" in came.reason
+    assert read_outcome(places, JOB) is None
 
 
 def interrupted(*_, **__):

@@ -91,6 +91,15 @@ def test_beside_a_run_whose_metric_is_undefined_no_verdict_is_given(number):
     assert (line["ours"], line["runs"], line["verdict"]) == ("undefined", "0, 1 undefined", "undefined")
 
 
+def test_beside_a_run_that_failed_no_verdict_is_given():
+    failed = outcome(1, None, finished=False)
+    failed = replace(failed, values={**failed.values, "failed": "OptionError: lr: expected a loss that stays finite"})
+    (line,) = lines([outcome(0, 0.05), failed, outcome(2, None, finished=False)])
+    assert (line["ours"], line["runs"], line["verdict"]) == ("0.050", "1, 1 failed, 1 unfinished", "failed")
+    (line,) = lines([failed])
+    assert line["ours"] == "failed: OptionError: lr: expected a loss that stays finite"
+
+
 def test_rows_that_were_not_run_say_why():
     shown = {line.row.slug: line.verdict for line in compare(read_table("zinc"), [])["mae"]}
     assert shown["cin"] == shown["gps"] == "adopted"

@@ -158,7 +158,11 @@ def _state(places: Places, job: Job) -> str:
     except RunError as error:
         return f"damaged: {error}"
     known = read_outcome(places, job)
-    return "to do" if known is None else f"begun: epoch {known.values.get('epochs')} of {job.options().epochs}"
+    if known is None:
+        return "to do"
+    if "failed" in known.values:
+        return f"failed: {known.values['failed']}"
+    return f"begun: epoch {known.values.get('epochs')} of {job.options().epochs}"
 
 
 def _said(job: Job, came: Outcome | Failure) -> str:

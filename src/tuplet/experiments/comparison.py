@@ -55,19 +55,19 @@ class Line:
         return "; ".join(dict.fromkeys(outcome.values["said"] for outcome in self.finished if "said" in outcome.values))
 
     @property
-    def undefined(self) -> str:
-        """What is to be said of finished runs without a number, which no mean can make up for; "" where all have one."""
-        if len(self.values) == len(self.finished):
-            return ""
-        return "not decided" if self.said else "undefined"
+    def lost(self) -> dict[str, int]:
+        """How many runs have no number, by what became of them; no mean of the others can make up for them."""
+        failed = sum("failed" in outcome.values for outcome in self.outcomes)
+        counts = {"failed": failed, "not decided" if self.said else "undefined": len(self.finished) - len(self.values)}
+        return {name: count for name, count in counts.items() if count}
 
     @property
     def ours(self) -> str:
-        """Mean and standard deviation, or how far the runs are."""
+        """Mean and standard deviation, or how far the runs are; of steps what they say."""
         if self.said:
             return self.said
         if not self.values:
-            return self.undefined or "; ".join(self._progress(outcome) for outcome in self.outcomes)
+            return "; ".join(self._progress(outcome) for outcome in self.outcomes)
         mean, std = spread(self.values)
         published, digits = self.row.beside(self.column.key), self.column.digits
         if digits is None:
@@ -80,10 +80,10 @@ class Line:
         """How many have a number, and what is short of the plan."""
         if not self.outcomes:
             return ""
-        text = str(len(self.values))
-        undefined, missing = len(self.finished) - len(self.values), len(self.outcomes) - len(self.finished)
-        text += f", {undefined} {self.undefined}" if undefined else ""
-        text += f", {missing} unfinished" if missing else ""
+        lost = self.lost
+        open_ = len(self.outcomes) - len(self.values) - sum(lost.values())
+        missing = [f"{count} {name}" for name, count in [*lost.items(), ("unfinished", open_)] if count]
+        text = ", ".join([str(len(self.values)), *missing])
         planned = self.outcomes[0].values.get("planned")
         text += f", {self.epochs} of {planned} epochs" if self.epochs is not None else ""
         return ", ".join([text, *self.settings])
@@ -99,8 +99,8 @@ class Line:
         published = self.row.beside(self.column.key)
         if not self.outcomes:
             return "adopted" if self.row.adopted else "not run"
-        if self.undefined:
-            return self.undefined
+        if self.lost:
+            return ", ".join(self.lost)
         if not self.values:
             return "unfinished"
         if published is None:
@@ -143,6 +143,10 @@ class Line:
 
     def _progress(self, outcome: Outcome) -> str:
         values = outcome.values
+        if "failed" in values:
+            return f"failed: {values['failed']}"
+        if outcome.finished:
+            return "undefined"
         if not values.get("epochs"):
             return str(values.get("said", "begun"))
         whole = self.epochs or values["planned"]

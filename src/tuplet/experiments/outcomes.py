@@ -58,7 +58,7 @@ class Outcome:
     Args:
         job: which.
         finished: whether it is all there.
-        values: numbers and texts by name: "test", "parameters", "seconds_per_epoch", ..
+        values: numbers and texts by name: "test", "parameters", "seconds_per_epoch", ..; "failed", and why, if an error ended it.
         curve: of a training, "epoch", "train_loss" and "val" at some epochs; of a growth, "n", "seconds" and "bytes".
         options: the settings in force.
         about: device, versions, commit and command.
@@ -179,6 +179,11 @@ def thinned(history: History) -> dict[str, list[Any]]:
         "train_loss": [rounded(history.train_loss[place]) for place in places],
         "val": [rounded(history.val_metric[place]) for place in places],
     }
+
+
+def first_line(error: Exception) -> str:
+    """An error in one line, with its kind."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": ")
 
 
 def rounded(value: float) -> float:

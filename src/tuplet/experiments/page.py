@@ -47,8 +47,10 @@ def _legend() -> str:
 
 def _count(report: Reported) -> str:
     done = sum(outcome.finished for outcome in report.outcomes)
-    open_ = len(report.outcomes) - done
-    return f' <span class="quiet">{done} runs{f", {open_} unfinished" if open_ else ""}</span>'
+    failed = sum("failed" in outcome.values for outcome in report.outcomes)
+    counts = {"failed": failed, "unfinished": len(report.outcomes) - done - failed}
+    missing = "".join(f", {count} {name}" for name, count in counts.items() if count)
+    return f' <span class="quiet">{done} runs{missing}</span>'
 
 
 def _section(report: Reported, pictures: bool) -> str:

@@ -15,9 +15,9 @@ from torch import nn
 
 from tuplet.datasets import load
 from tuplet.datasets.task import Task
-from tuplet.errors import UnfinishedError
+from tuplet.errors import RunError, UnfinishedError
 from tuplet.experiments.jobs import Job
-from tuplet.experiments.outcomes import Outcome, Places, about, thinned
+from tuplet.experiments.outcomes import Outcome, Places, about, first_line, thinned
 from tuplet.training.checkpoint import Checkpoints
 from tuplet.training.files import locked, make_folder
 from tuplet.training.inputs import FEW, ready
@@ -29,7 +29,7 @@ from tuplet.training.state import History
 
 
 def run_training(job: Job, places: Places, until: float) -> Outcome:
-    """Train until the job or the time is over; the outcome is written down in both cases, and when it is interrupted.
+    """Train until the job or the time is over; the outcome is written down in both cases, and when it is interrupted or fails.
 
     Args:
         job: what to train.
@@ -55,6 +55,12 @@ def run_training(job: Job, places: Places, until: float) -> Outcome:
         outcome.write(places)
         if isinstance(stopped, UnfinishedError):
             return outcome
+        raise
+    except RunError:  # of files, which says nothing of the training
+        raise
+    except Exception as error:  # a loss that is no number any more, say: or means would be over those that survive
+        failed = {"failed": first_line(error)}
+        _outcome(job, places, options, model, device, _reached(folder, job), failed).write(places)
         raise
     (result,) = summary.results
     outcome = _outcome(job, places, options, model, device, result.history, {"test": result.test})
