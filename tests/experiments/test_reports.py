@@ -208,6 +208,14 @@ def test_shortened_runs_are_marked_in_pictures(places):
     assert "(shortened)" in curves("Texas", report.lines["texas"])
 
 
+def test_numbers_in_pictures_are_whole():
+    row, column = read_table("counting").row("a2-ln"), read_table("counting").column("triangle")
+    done = Outcome(Job("counting", "a2-ln", "triangle", 0, "joint"), True, {"test": 0.0021})
+    picture = bars("Triangle", [Line(row, column, "joint", outcomes=(done,))])
+    assert {">0.002<", ">0.004<", ">0.016<"} <= set(re.findall(r">[\d.]+<", picture))
+    assert not re.search(r'="[^"]*\d\.\d{3}', picture), "coordinates need no more than two digits"
+
+
 def test_a_run_that_stopped_in_its_first_epoch_has_no_curve(places):
     chosen = {"rows": ["as01-dense-bias"], "columns": ["texas"]}
     pretend(places, "webkb", **chosen, seeds=(0,))

@@ -19,6 +19,8 @@ COLOURS = {"": "#5aa0c8", "groups": "#2166ac", "joint": "#d6604d"}
 NAMES = {"": "ours", "groups": "ours, groups", "joint": "ours, joint"}
 TITLE = 30
 """Letters in a line of the title of a small picture."""
+TAG, LONG = re.compile(r"<[^>]+>"), re.compile(r"(\d\.\d\d)\d+")
+"""Where coordinates stand, and a number with more digits than a hundredth of a point, which is enough; text has all of its own."""
 
 
 def bars(title: str, lines: Sequence[Line]) -> str | None:
@@ -164,4 +166,4 @@ def _svg(figure: Any) -> str:
     with library.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt, "font.family": "sans-serif"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", text[text.index("<svg") :])  # a hundredth of a point is enough
+    return TAG.sub(lambda tag: LONG.sub(r"\1", tag[0]), text[text.index("<svg") :])
