@@ -255,6 +255,8 @@ def test_reproduce_runs_lists_skips_and_reports(tmp_path, monkeypatch, capsys):
         (["reproduce", "edge-cls"], "Did you mean 'edge-csl'?"),
         (["reproduce", "zinc", "--rows", "A2^LNN"], "Did you mean 'a2^ln'?"),
         (["reproduce", "zinc", "--jobs", "0"], "--jobs, --budget: expected positive numbers"),
+        (["reproduce", "zinc", "--budget", "nan"], "--jobs, --budget: expected positive numbers"),
+        (["reproduce", "zinc", "--epochs", "0"], "--epochs: expected a positive number"),
         (["reproduce", "zinc", "--seeds", "x"], "--seeds: expected numbers such as 0-4"),
         (["report", "--results", "nowhere"], "--results: expected a folder of results"),
         (["report", "--results", ".", "--out", "page.pdf"], "--out: expected a file that ends in .html"),

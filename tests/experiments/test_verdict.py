@@ -76,6 +76,9 @@ def test_forms_shortened_and_unfinished_runs_have_lines_of_their_own():
         ("joint", "1"),
     ]
     assert found[1]["verdict"].startswith("shortened; worse by")
+    (line,) = lines([outcome(0, 0.08, epochs=4000)])
+    assert line["runs"] == "1, 4000 epochs instead of 2000"
+    assert line["verdict"].startswith("lengthened; within")
     (line,) = lines([outcome(1, None, finished=False)])
     assert line["ours"] == "epoch 312 of 2000, val 0.0912"
     assert line["verdict"] == "unfinished"

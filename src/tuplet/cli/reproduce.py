@@ -44,7 +44,7 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--softmax", choices=FORMS, default="both", help="form of the softmax, where both differ (%(default)s)"
     )
-    parser.add_argument("--epochs", type=int, metavar="N", help="shorten the runs; their results are marked")
+    parser.add_argument("--epochs", type=int, metavar="N", help="instead of the planned epochs; results are marked")
     parser.add_argument(
         "--budget", type=float, metavar="MINUTES", help="stop at a checkpoint after this time; the same command goes on"
     )
@@ -59,7 +59,7 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
 
 def run_reproduce(arguments: argparse.Namespace) -> int:
     table = read_table(arguments.table)
-    if arguments.jobs < 1 or (arguments.budget is not None and arguments.budget <= 0):
+    if arguments.jobs < 1 or (arguments.budget is not None and not arguments.budget > 0):
         raise OptionError(f"--jobs, --budget: expected positive numbers; came {arguments.jobs}, {arguments.budget}")
     seeds = numbers("--seeds", arguments.seeds) if arguments.seeds else ()
     jobs = select(table, arguments.rows, arguments.columns, seeds, arguments.softmax, arguments.epochs)

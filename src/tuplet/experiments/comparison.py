@@ -26,7 +26,7 @@ class Line:
         row: of the table.
         column: of the table.
         form: of the softmax; "" where there is one only.
-        epochs: of a shortened run; None for the planned ones.
+        epochs: of a shortened or longer run; None for the planned ones.
         outcomes: of all its jobs, finished or not.
         settings: in which its jobs differ from what the table asks for today, with their values; usually none.
     """
@@ -85,13 +85,20 @@ class Line:
         missing = [f"{count} {name}" for name, count in [*lost.items(), ("unfinished", open_)] if count]
         text = ", ".join([str(len(self.values)), *missing])
         planned = self.outcomes[0].values.get("planned")
-        text += f", {self.epochs} of {planned} epochs" if self.epochs is not None else ""
-        return ", ".join([text, *self.settings])
+        shown = {
+            "shortened": f"{self.epochs} of {planned} epochs",
+            "lengthened": f"{self.epochs} epochs instead of {planned}",
+        }
+        return ", ".join([text, *(shown[mark] for mark in self.marks if mark in shown), *self.settings])
 
     @property
     def marks(self) -> list[str]:
         """In what its jobs are not those of the table."""
-        return ["shortened"] * (self.epochs is not None) + ["other settings"] * bool(self.settings)
+        found = []
+        if self.epochs is not None:
+            planned = self.outcomes[0].values.get("planned", math.inf)
+            found.append("shortened" if self.epochs <= planned else "lengthened")
+        return [*found, "other settings"] if self.settings else found
 
     @property
     def verdict(self) -> str:
