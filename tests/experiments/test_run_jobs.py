@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import dying
 import pytest
@@ -13,8 +14,9 @@ import torch
 
 from tuplet.cli import main
 from tuplet.errors import OptionError
+from tuplet.experiments import outcomes, training_jobs
 from tuplet.experiments import run as module
-from tuplet.experiments import training_jobs
+from tuplet.experiments.comparison import commits_of, device_of
 from tuplet.experiments.jobs import Job
 from tuplet.experiments.outcomes import POINTS, Outcome, Places, is_done, read_all, read_file, read_outcome, thinned
 from tuplet.experiments.run import Failure, perform, run_jobs
@@ -22,6 +24,7 @@ from tuplet.experiments.table import TABLES
 from tuplet.experiments.training_jobs import run_training
 from tuplet.training.checkpoint import Checkpoints
 from tuplet.training.files import locked, make_folder
+from tuplet.training.runs import CHECKPOINTS
 from tuplet.training.state import History
 
 JOB = Job("edge-csl", "gin", "csl", 1, epochs=2)
@@ -141,7 +144,7 @@ def test_a_result_of_other_settings_keeps_no_other_job_from_running(places, caps
 
 def test_an_interrupted_job_writes_what_its_checkpoint_holds(places, monkeypatch):
     run_training(JOB, places, time.monotonic())
-    place = training_jobs._checkpoints(places.folder(JOB), JOB)
+    place = training_jobs._run_folder(places.folder(JOB), JOB) / CHECKPOINTS
     assert Checkpoints(place).load() is not None
     places.result(JOB).unlink()
     monkeypatch.setattr(training_jobs, "train", interrupted)
@@ -188,6 +191,32 @@ def test_a_failure_does_not_stop_the_others(places):
     assert [isinstance(came, Failure) for _, came in found] == [True, False]
     assert "Traceback" in (places.folder(NO_DATA) / module.ERROR).read_text()
     assert read_outcome(places, NO_DATA) is None
+
+
+def test_a_result_names_what_trained_and_not_what_wrote_it_down(places):
+    run_training(JOB, places, math.inf)
+    made = read_outcome(places, JOB)
+    places.result(JOB).unlink()
+    run_training(JOB, replace(places, commit="deadbeef"), math.inf)
+    again = read_outcome(places, JOB)
+    assert again.about == made.about
+    assert commits_of(again) == ["abc"]
+    assert again.values == made.values
+
+
+def test_a_training_that_goes_on_elsewhere_names_all_that_trained_it(places, monkeypatch):
+    run_training(JOB, places, time.monotonic())
+    run_training(JOB, places, time.monotonic())
+    assert commits_of(read_outcome(places, JOB)) == ["abc"], "the same place is named once"
+    monkeypatch.setattr(outcomes, "device_name", lambda _: "NVIDIA H200")
+    outcome = run_training(JOB, replace(places, commit="def"), math.inf)
+    assert outcome.finished
+    assert read_outcome(places, JOB).about == {**outcome.about, "command": JOB.command}
+    assert commits_of(outcome) == ["abc", "def"]
+    assert device_of(outcome) == "cpu then H200"
+    for folder in (places.folder(JOB), places.result(JOB).parent):
+        rmtree(folder)
+    assert commits_of(run_training(JOB, places, math.inf)) == ["abc"], "nothing is left of those before"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process cannot forget how large it was")

@@ -66,6 +66,17 @@ def test_a_line_has_mean_deviation_runs_and_cost():
     assert line["commit"] == "012345678+"
 
 
+def test_a_run_of_several_places_names_them_all_and_shares_no_facts_with_others():
+    moved = replace(
+        outcome(0, 0.08),
+        about={**ABOUT, "device": "cpu", "before": [{"device": "NVIDIA H200", "git": {"commit": "fedc"}}]},
+    )
+    here = [replace(outcome(seed, 0.08), about={**ABOUT, "device": "cpu"}) for seed in (1, 2)]
+    slow = replace(moved, values={**moved.values, "seconds_per_epoch": 70.0})
+    (line,) = lines([slow, *here])
+    assert (line["device"], line["commit"], line["s/epoch"]) == ("cpu, H200 then cpu", "fedc, 012345678+", "0.5")
+
+
 def test_forms_shortened_and_unfinished_runs_have_lines_of_their_own():
     found = lines(
         [outcome(0, 0.08), outcome(0, 0.09, "joint"), outcome(0, 0.2, epochs=10), outcome(1, None, finished=False)]

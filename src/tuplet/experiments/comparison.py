@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tuplet.experiments.outcomes import Outcome, departures
 from tuplet.experiments.table import Column, Row, Table
@@ -133,7 +134,7 @@ class Line:
             _shown(self._fact("seconds_per_epoch"), "{:.3g}"),
             _shown(self._fact("peak_memory_bytes"), "{:.2f} GB", 1e-9),
             ", ".join(self.devices),
-            ", ".join(dict.fromkeys(commit_of(outcome) for outcome in self.outcomes)),
+            ", ".join(dict.fromkeys(commit for outcome in self.outcomes for commit in commits_of(outcome))),
         ]
 
     @property
@@ -162,15 +163,20 @@ class Line:
         return text if best is None else f"{text}, val {self.column.scale * best:.4g}"
 
 
-def commit_of(outcome: Outcome) -> str:
-    """The commit that made a result, in short; with a + where files differed from it."""
-    git = outcome.about.get("git") or {}
-    return (git.get("commit") or "unknown")[:9] + ("+" if git.get("changed") else "")
+def commits_of(outcome: Outcome) -> list[str]:
+    """The commits that made a result, in short; with a + where files differed from it."""
+    states = [origin.get("git") or {} for origin in _origins(outcome)]
+    return [(git.get("commit") or "unknown")[:9] + ("+" if git.get("changed") else "") for git in states]
 
 
 def device_of(outcome: Outcome) -> str:
-    """The device on which a job ended, without the name of who made it."""
-    return str(outcome.about.get("device", "unknown")).removeprefix("NVIDIA ")
+    """The devices on which a job ran, without the name of who made them."""
+    names = [str(origin.get("device", "unknown")).removeprefix("NVIDIA ") for origin in _origins(outcome)]
+    return " then ".join(dict.fromkeys(names))
+
+
+def _origins(outcome: Outcome) -> list[Mapping[str, Any]]:
+    return [*outcome.about.get("before", ()), outcome.about]
 
 
 def filled(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:

@@ -61,7 +61,7 @@ class Outcome:
         values: numbers and texts by name: "test", "parameters", "seconds_per_epoch", ..; "failed", and why, if an error ended it.
         curve: of a training, "epoch", "train_loss" and "val" at some epochs; of a growth, "n", "seconds" and "bytes".
         options: the settings in force.
-        about: device, versions, commit and command.
+        about: device, versions and commit; under "before" those of processes that trained before the last one, if they were others.
     """
 
     job: Job
@@ -76,7 +76,7 @@ class Outcome:
         path = places.result(self.job)
         make_folder("--results", path.parent)
         facts = {**vars(self.job), "finished": self.finished, "values": self.values, "curve": self.curve}
-        facts |= {"options": self.options, **self.about}
+        facts |= {"options": self.options, **self.about, "command": self.job.command}
         lines = [f" {json.dumps(key)}: {json.dumps(_plain(value), ensure_ascii=False)}" for key, value in facts.items()]
         write(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
@@ -164,10 +164,10 @@ def is_done(places: Places, job: Job) -> bool:
     return True
 
 
-def about(places: Places, job: Job, device: torch.device) -> dict[str, Any]:
-    """On what and with what a job ran."""
+def about(places: Places, device: torch.device) -> dict[str, Any]:
+    """On what and with what this process runs jobs."""
     commit = git_state() if places.commit is None else {"commit": places.commit, "changed": None}
-    return {"device": device_name(device), "versions": versions(), "git": commit, "command": job.command}
+    return {"device": device_name(device), "versions": versions(), "git": commit}
 
 
 def thinned(history: History) -> dict[str, list[Any]]:

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from tuplet._extras import require
 from tuplet.errors import MissingExtraError
-from tuplet.experiments.comparison import NUMBERS, Line, commit_of, filled
+from tuplet.experiments.comparison import NUMBERS, Line, commits_of, device_of, filled
 from tuplet.experiments.outcomes import Outcome
 from tuplet.experiments.render import Reported, notes
 
@@ -117,10 +117,10 @@ def _origins(outcomes: Sequence[Outcome]) -> str:
         return ""
     rows = ""
     for outcome in outcomes:
-        cells = [outcome.about.get("command", ""), commit_of(outcome), outcome.about.get("device", "")]
+        cells = [outcome.job.command, ", ".join(dict.fromkeys(commits_of(outcome))), device_of(outcome)]
         rows += (
             f"<tr><td><code>{escape(cells[0])}</code></td>"
-            + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells[1:])
+            + "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
             + "</tr>"
         )
     head = "<tr><th>command</th><th>commit</th><th>device</th></tr>"

@@ -61,7 +61,7 @@ def run_step(job: Job, places: Places, until: float) -> Outcome:
     options, column = job.options(), job.described()[2]
     device = make_fabric(options).device
     values = _batch(options, column.sizes) if column.sizes else _largest(options)
-    outcome = Outcome(job, True, values, {}, options.plain(), about(places, job, device))
+    outcome = Outcome(job, True, values, {}, options.plain(), about(places, device))
     outcome.write(places)
     return outcome
 
