@@ -68,7 +68,7 @@ class Line:
         if self.said:
             return self.said
         if not self.values:
-            return "; ".join(self._progress(outcome) for outcome in self.outcomes)
+            return "; ".join(dict.fromkeys(self._progress(outcome) for outcome in self.outcomes))
         mean, std = spread(self.values)
         published, digits = self.row.beside(self.column.key), self.column.digits
         if digits is None:
@@ -85,21 +85,21 @@ class Line:
         open_ = len(self.outcomes) - len(self.values) - sum(lost.values())
         missing = [f"{count} {name}" for name, count in [*lost.items(), ("unfinished", open_)] if count]
         text = ", ".join([str(len(self.values)), *missing])
-        planned = self.outcomes[0].values.get("planned")
-        shown = {
-            "shortened": f"{self.epochs} of {planned} epochs",
-            "lengthened": f"{self.epochs} epochs instead of {planned}",
-        }
-        return ", ".join([text, *(shown[mark] for mark in self.marks if mark in shown), *self.settings])
+        return ", ".join([text, *self.changes.values()])
 
     @property
-    def marks(self) -> list[str]:
-        """In what its jobs are not those of the table."""
-        found = []
+    def changes(self) -> dict[str, str]:
+        """In what its jobs are not those of the table: a word for it, and what exactly."""
+        found = {}
         if self.epochs is not None:
             planned = self.outcomes[0].values.get("planned", math.inf)
-            found.append("shortened" if self.epochs <= planned else "lengthened")
-        return [*found, "other settings"] if self.settings else found
+            if self.epochs > planned:
+                found["lengthened"] = f"{self.epochs} epochs instead of {planned}"
+            else:
+                found["shortened"] = f"{self.epochs} of {planned} epochs"
+        if self.settings:
+            found["other settings"] = ", ".join(self.settings)
+        return found
 
     @property
     def verdict(self) -> str:
@@ -116,8 +116,8 @@ class Line:
         if published.text in ("yes", "no"):
             same = bool(round(statistics.fmean(self.values))) == bool(published.mean)
             said = "as in the paper" if same else ("worse" if published.mean else "better")
-            return "; ".join([*self.marks, said])
-        return "; ".join([*self.marks, verdict(self.values, published, self.column.better)])
+            return "; ".join([*self.changes, said])
+        return "; ".join([*self.changes, verdict(self.values, published, self.column.better)])
 
     def cells(self) -> list[str]:
         """As texts, under ``HEADER``."""

@@ -131,14 +131,14 @@ def _curve(axes: Any, line: Line, outcome: Outcome, label: str | None) -> None:
         if value is not None
     ]
     values = [line.column.scale * value for _, value in points]
-    drawn = ":" if not outcome.finished else "--" if line.marks else "-"
+    drawn = ":" if not outcome.finished else "--" if line.changes else "-"
     style = {"color": COLOURS[line.form], "lw": 1.0, "alpha": 0.75, "ls": drawn}
     axes.plot([epoch for epoch, _ in points], values, label=label, **style)
 
 
 def _name(line: Line) -> str:
     """In a legend; in brackets in what it is not what the table asks for."""
-    return NAMES[line.form] + (f" ({', '.join(line.marks)})" if line.marks else "")
+    return NAMES[line.form] + (f" ({', '.join(line.changes)})" if line.changes else "")
 
 
 def _wide(values: Sequence[float]) -> bool:
