@@ -5,6 +5,7 @@ import io
 import re
 import subprocess
 import sys
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -69,10 +70,10 @@ def test_numbers_verdicts_and_origins_are_shown(places):
         ("A2^LN", "joint", "5"),
     ]
     assert lines[0]["ours"] == "10.20 ± 0.16"
-    assert lines[0]["verdict"] == "within (+1.8 σ)"
+    assert lines[0]["verdict"] == "better by 0.20, no deviation"
     html = to_html([report])
     assert "10.20 ± 0.16" in html
-    assert 'class="within"' in html
+    assert 'class="better"' in html
     assert html.count("tuplet reproduce edge-csl --rows a2-ln --columns csl") == 10
     assert "012345678" in html
     assert html.count("<svg") == 2  # bars and curves
@@ -80,7 +81,57 @@ def test_numbers_verdicts_and_origins_are_shown(places):
 
 def test_the_tables_that_are_kept_are_those_of_the_results_that_are_kept():
     results = Path(__file__).parents[2] / "results"
-    assert (results / "report.md").read_text(encoding="utf-8") == to_markdown(report_on(results)), "run `tuplet report`"
+    with warnings.catch_warnings(action="error"):
+        reports = report_on(results)
+    assert (results / "report.md").read_text(encoding="utf-8") == to_markdown(reports), "run `tuplet report`"
+    kept = len(list(results.rglob("*.json")))
+    assert sum(len(report.outcomes) for report in reports) == kept, "every result is read"
+
+
+def test_results_of_other_settings_are_no_further_runs_of_the_same(places):
+    chosen = {"rows": ["gin"], "columns": ["csl"], "seeds": (0, 1, 2)}
+    pretend(places, "edge-csl", **chosen)
+    changed = places.result(select(read_table("edge-csl"), **chosen)[1])
+    changed.write_text(changed.read_text().replace('"lr": 0.001', '"lr": 0.002'))
+    (report,) = report_on(places.results, ["edge-csl"])
+    lines = [line for line in csv.DictReader(io.StringIO(to_csv([report]))) if line["runs"]]
+    assert [(line["ours"], line["runs"]) for line in lines] == [("10.10 ± 0.14", "2"), ("10.10", "1, lr = 0.002")]
+    assert lines[1]["verdict"] == "other settings; better by 0.10, no deviation"
+    html = to_html([report])
+    assert "ours (other settings)" in html
+    assert html.count('class="better"') == 2
+
+
+def test_a_copy_of_a_result_is_no_further_run(places):
+    pretend(places, "edge-csl", rows=["gin"], columns=["csl"], seeds=(0,))
+    path = places.result(Job("edge-csl", "gin", "csl", 0))
+    copy = path.with_name("csl-seed-0 (copy).json")
+    copy.write_bytes(path.read_bytes())
+    expected = r"left out\. .*\(copy\)\.json: expected the result of the job that it is called after; came that of edge-csl/gin/"
+    with pytest.warns(UserWarning, match=expected):
+        (report,) = report_on(places.results, ["edge-csl"])
+    assert [outcome.job.seed for outcome in report.outcomes] == [0]
+
+
+@pytest.mark.parametrize("content", ["[]", '{"table": "comp', '{"table": "complexity"}', "null"])
+def test_a_damaged_result_hides_no_other(content, places, capsys):
+    pretend(places, "complexity", columns=["cpu"])
+    damaged = places.result(Job("complexity", "a3", "cpu", 0))
+    damaged.write_text(content)
+    assert main(["report", "complexity", "--results", str(places.results)]) == 0
+    told = capsys.readouterr()
+    assert f"a result is left out. {damaged}: expected the result of a job; came something else" in told.err
+    assert "1 tables from 21 results" in told.out
+
+
+def test_a_result_whose_row_or_column_is_gone_hides_no_other(places, capsys):
+    pretend(places, "complexity", rows=["a2"], columns=["cpu"])
+    for gone in (Job("complexity", "a9", "cpu", 0), Job("complexity", "a2", "tpu", 0)):
+        Outcome(gone, True, {"time": 1.0}, {"n": [1, 2], "seconds": [1, 2], "bytes": [1, 2]}).write(places)
+    assert main(["report", "complexity", "--results", str(places.results)]) == 0
+    told = capsys.readouterr()
+    assert told.err.count("expected a row and a column that the table has") == 2
+    assert "1 tables from 1 results" in told.out
 
 
 def test_facts_of_several_devices_are_not_mixed():
@@ -150,6 +201,21 @@ def test_pictures_are_the_same_every_time_and_none_without_results(places):
         assert "AS0:1-dense+attn.bias" in picture
 
 
+def test_shortened_runs_are_marked_in_pictures(places):
+    pretend(places, "webkb", columns=["texas"], rows=["as01-dense-bias"], seeds=(0,), epochs=3)
+    (report,) = report_on(places.results, ["webkb"])
+    assert "(shortened)" in bars("Texas", report.lines["texas"])
+    assert "(shortened)" in curves("Texas", report.lines["texas"])
+
+
+def test_numbers_in_pictures_are_whole():
+    row, column = read_table("counting").row("a2-ln"), read_table("counting").column("triangle")
+    done = Outcome(Job("counting", "a2-ln", "triangle", 0, "joint"), True, {"test": 0.0021})
+    picture = bars("Triangle", [Line(row, column, "joint", outcomes=(done,))])
+    assert {">0.002<", ">0.004<", ">0.016<"} <= set(re.findall(r">[\d.]+<", picture))
+    assert not re.search(r'="[^"]*\d\.\d{3}', picture), "coordinates need no more than two digits"
+
+
 def test_a_run_that_stopped_in_its_first_epoch_has_no_curve(places):
     chosen = {"rows": ["as01-dense-bias"], "columns": ["texas"]}
     pretend(places, "webkb", **chosen, seeds=(0,))
@@ -189,6 +255,8 @@ def test_reproduce_runs_lists_skips_and_reports(tmp_path, monkeypatch, capsys):
         (["reproduce", "edge-cls"], "Did you mean 'edge-csl'?"),
         (["reproduce", "zinc", "--rows", "A2^LNN"], "Did you mean 'a2^ln'?"),
         (["reproduce", "zinc", "--jobs", "0"], "--jobs, --budget: expected positive numbers"),
+        (["reproduce", "zinc", "--budget", "nan"], "--jobs, --budget: expected positive numbers"),
+        (["reproduce", "zinc", "--epochs", "0"], "--epochs: expected a positive number"),
         (["reproduce", "zinc", "--seeds", "x"], "--seeds: expected numbers such as 0-4"),
         (["report", "--results", "nowhere"], "--results: expected a folder of results"),
         (["report", "--results", ".", "--out", "page.pdf"], "--out: expected a file that ends in .html"),

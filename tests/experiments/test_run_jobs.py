@@ -2,22 +2,29 @@
 
 import json
 import math
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import dying
 import pytest
+import torch
 
 from tuplet.cli import main
 from tuplet.errors import OptionError
+from tuplet.experiments import outcomes, training_jobs
 from tuplet.experiments import run as module
-from tuplet.experiments import training_jobs
+from tuplet.experiments.comparison import commits_of, device_of
 from tuplet.experiments.jobs import Job
 from tuplet.experiments.outcomes import POINTS, Outcome, Places, is_done, read_all, read_file, read_outcome, thinned
 from tuplet.experiments.run import Failure, perform, run_jobs
 from tuplet.experiments.table import TABLES
 from tuplet.experiments.training_jobs import run_training
 from tuplet.training.checkpoint import Checkpoints
+from tuplet.training.files import locked, make_folder
+from tuplet.training.runs import CHECKPOINTS
 from tuplet.training.state import History
 
 JOB = Job("edge-csl", "gin", "csl", 1, epochs=2)
@@ -117,23 +124,53 @@ def test_a_result_of_other_settings_keeps_no_other_job_from_running(places, caps
     old, new = (Job("edge-csl", "gin", "csl", seed, epochs=2) for seed in (0, 1))
     options = {**old.options().plain(), "lr": 0.5}
     Outcome(old, True, {"test": 1.0, "planned": 200}, {}, options).write(places)
+    damaged = places.result(Job("edge-csl", "a2", "csl", 0))
+    damaged.parent.mkdir()
+    damaged.write_text('{"table": "edge-')
     command = ["reproduce", "edge-csl", "--rows", "gin", "--columns", "csl", "--seeds", "0,1", "--epochs", "2"]
     assert main([*command, "--results", str(places.results), "--work", str(places.work)]) == 1
-    printed = capsys.readouterr().out
+    printed, complaint = capsys.readouterr()
+    assert f"a result is left out. {damaged}: expected" in complaint
+    assert "1, 2 of 200 epochs, lr = 0.5" in printed
     assert "2 jobs, 0 done before" in printed
     assert f"failed: {old.name}: {places.result(old)}: expected lr = 0.001" in printed
     assert f"failed: {new.name}: ran" in printed
+    assert (
+        main(["reproduce", "edge-csl", "--rows", "a2", "--columns", "csl", "--list", "--results", str(places.results)])
+        == 0
+    )
+    assert f"damaged: {damaged}: expected" in capsys.readouterr().out
 
 
 def test_an_interrupted_job_writes_what_its_checkpoint_holds(places, monkeypatch):
     run_training(JOB, places, time.monotonic())
-    place = training_jobs._checkpoints(places.folder(JOB), JOB)
+    place = training_jobs._run_folder(places.folder(JOB), JOB) / CHECKPOINTS
     assert Checkpoints(place).load() is not None
     places.result(JOB).unlink()
     monkeypatch.setattr(training_jobs, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         perform(JOB, places, math.inf)
     assert read_outcome(places, JOB).finished is False
+
+
+def test_a_training_that_diverges_leaves_a_result_that_says_so(places, monkeypatch):
+    options = replace(JOB.options(), lr=1e30, warmup=0, clip=None, precision="fp32")
+    monkeypatch.setattr(Job, "options", lambda _: options)
+    came = perform(JOB, places, math.inf)
+    assert isinstance(came, Failure)
+    outcome = read_outcome(places, JOB)
+    assert not outcome.finished
+    assert outcome.values["failed"] == came.reason
+    assert "expected a loss that stays finite" in came.reason
+    assert not is_done(places, JOB)
+
+
+def test_a_folder_that_another_process_holds_is_no_failed_training(places):
+    folder = make_folder("work", places.folder(JOB))
+    with locked(folder):
+        came = perform(JOB, places, math.inf)
+    assert "another process is training" in came.reason
+    assert read_outcome(places, JOB) is None
 
 
 def interrupted(*_, **__):
@@ -154,6 +191,43 @@ def test_a_failure_does_not_stop_the_others(places):
     assert [isinstance(came, Failure) for _, came in found] == [True, False]
     assert "Traceback" in (places.folder(NO_DATA) / module.ERROR).read_text()
     assert read_outcome(places, NO_DATA) is None
+
+
+def test_a_result_names_what_trained_and_not_what_wrote_it_down(places):
+    run_training(JOB, places, math.inf)
+    made = read_outcome(places, JOB)
+    places.result(JOB).unlink()
+    run_training(JOB, replace(places, commit="deadbeef"), math.inf)
+    again = read_outcome(places, JOB)
+    assert again.about == made.about
+    assert commits_of(again) == ["abc"]
+    assert again.values == made.values
+
+
+def test_a_training_that_goes_on_elsewhere_names_all_that_trained_it(places, monkeypatch):
+    run_training(JOB, places, time.monotonic())
+    run_training(JOB, places, time.monotonic())
+    assert commits_of(read_outcome(places, JOB)) == ["abc"], "the same place is named once"
+    monkeypatch.setattr(outcomes, "device_name", lambda _: "NVIDIA H200")
+    outcome = run_training(JOB, replace(places, commit="def"), math.inf)
+    assert outcome.finished
+    assert read_outcome(places, JOB).about == {**outcome.about, "command": JOB.command}
+    assert commits_of(outcome) == ["abc", "def"]
+    assert device_of(outcome) == "cpu then H200"
+    for folder in (places.folder(JOB), places.result(JOB).parent):
+        rmtree(folder)
+    assert commits_of(run_training(JOB, places, math.inf)) == ["abc"], "nothing is left of those before"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process cannot forget how large it was")
+def test_a_job_does_not_inherit_the_memory_of_what_ran_before_it(places):
+    run_training(JOB, places, math.inf)
+    alone = read_outcome(places, JOB).values["peak_memory_bytes"]
+    large = torch.ones(2**28)  # 1 GiB, which is gone when the next job begins
+    del large
+    other = replace(JOB, seed=2)
+    run_training(other, places, math.inf)
+    assert read_outcome(places, other).values["peak_memory_bytes"] < alone + 2**29
 
 
 def test_several_processes_run_all_jobs(places):

@@ -13,7 +13,7 @@ from tuplet.experiments.jobs import Job
 from tuplet.experiments.molecules import molecule
 from tuplet.experiments.outcomes import Places, read_outcome
 from tuplet.experiments.scaling import DEGREE, Point, exponents, grow, random_graph
-from tuplet.experiments.step_jobs import Step
+from tuplet.experiments.step_jobs import Refused, Step
 
 CPU = torch.device("cpu")
 
@@ -68,7 +68,7 @@ def test_a_batch_is_halved_until_it_fits(tmp_path, monkeypatch):
 
     def pretend(sizes, options):
         tried.append(len(sizes))
-        return Step(12.5, 3 * 10**9, 1000) if len(sizes) <= 8 else "too large for this device"
+        return Step(12.5, 3 * 10**9, 1000) if len(sizes) <= 8 else Refused("too large for this device")
 
     monkeypatch.setattr(step_jobs, "_tried", pretend)
     places, job = Places(tmp_path), Job("scalability", "a2-ln", "molhiv", 0, "groups")
@@ -76,20 +76,36 @@ def test_a_batch_is_halved_until_it_fits(tmp_path, monkeypatch):
     values = read_outcome(places, job).values
     assert tried == [32, 16, 8]
     assert (values["fits"], values["batch"], values["n"]) == (True, 8, 222)
-    assert values["said"] == "yes: batch 8 of 32, 12.5 ms, 3 GB"
-    monkeypatch.setattr(step_jobs, "_tried", lambda *_: "too large for this device")
+    assert values["said"] == "yes: batch 8 of 32 (16 do not fit), 12.5 ms, 3 GB"
+    assert values["refused"] == {"32": "too large for this device", "16": "too large for this device"}
+    monkeypatch.setattr(step_jobs, "_tried", lambda *_: Refused("too large for this device"))
     values = step_jobs.run_step(job, places, math.inf).values
     assert (values["fits"], values["said"]) == (False, "no: too large for this device")
 
 
+def test_what_takes_too_long_is_not_said_not_to_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(step_jobs, "OPERATIONS", {"cpu": 10.0, "cuda": 10.0})
+    values = step_jobs.run_step(Job("scalability", "a2-vt", "zinc", 0), Places(tmp_path), math.inf).values
+    assert values["fits"] is None
+    assert values["said"].startswith("not decided: a step takes ")
+    assert list(values["refused"]) == ["32", "16", "8", "4", "2", "1"]
+    values = step_jobs.run_step(Job("scalability", "a2-vt", "largest", 0), Places(tmp_path), math.inf).values
+    assert values["largest"] is None
+    slow = Refused("a step takes 1e+15 operations", slow=True)
+    step = Step(12.5, 3 * 10**9, 1000)
+    monkeypatch.setattr(step_jobs, "_tried", lambda sizes, _: step if len(sizes) <= 16 else slow)
+    values = step_jobs.run_step(Job("scalability", "a2-vt", "zinc", 0), Places(tmp_path), math.inf).values
+    assert values["said"] == "yes: batch 16 of 32 (32 are too slow), 12.5 ms, 3 GB"
+
+
 def test_the_largest_graph_is_found_by_halving(tmp_path, monkeypatch):
     step = Step(1.0, 10**9, 1)
-    monkeypatch.setattr(step_jobs, "_tried", lambda sizes, *_: step if sizes[0] <= 300 else "too large")
+    monkeypatch.setattr(step_jobs, "_tried", lambda sizes, *_: step if sizes[0] <= 300 else Refused("too large"))
     job = Job("scalability", "a2-ln", "largest", 0, "groups")
     values = step_jobs.run_step(job, Places(tmp_path), math.inf).values
     assert 266 <= values["largest"] <= 300
     assert values["said"].endswith("then: too large")
-    monkeypatch.setattr(step_jobs, "_tried", lambda *_: "too large")
+    monkeypatch.setattr(step_jobs, "_tried", lambda *_: Refused("too large"))
     assert step_jobs.run_step(job, Places(tmp_path), math.inf).values["largest"] == 0
 
 
@@ -101,7 +117,7 @@ def test_a_step_is_tried_for_what_it_costs(monkeypatch):
     assert step.bytes > 0
     assert step.parameters > 1000
     monkeypatch.setattr(step_jobs, "OPERATIONS", {"cpu": 10.0, "cuda": 10.0})
-    assert "operations; up to 1e+01 are tried here" in step_jobs._tried([9, 6], small)
+    assert "operations; up to 1e+01 are tried here" in step_jobs._tried([9, 6], small).reason
 
 
 def test_a_molecule_has_the_size_that_is_asked_for():

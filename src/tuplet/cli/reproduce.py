@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 
 from tuplet.cli.table import align
-from tuplet.errors import OptionError, TupletError
+from tuplet.errors import OptionError, RunError, TupletError
 from tuplet.experiments.comparison import NUMBERS, Line, filled
 from tuplet.experiments.jobs import FORMS, Job, select
 from tuplet.experiments.outcomes import Outcome, Places, is_done, read_outcome
@@ -44,7 +44,7 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--softmax", choices=FORMS, default="both", help="form of the softmax, where both differ (%(default)s)"
     )
-    parser.add_argument("--epochs", type=int, metavar="N", help="shorten the runs; their results are marked")
+    parser.add_argument("--epochs", type=int, metavar="N", help="instead of the planned epochs; results are marked")
     parser.add_argument(
         "--budget", type=float, metavar="MINUTES", help="stop at a checkpoint after this time; the same command goes on"
     )
@@ -59,7 +59,7 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
 
 def run_reproduce(arguments: argparse.Namespace) -> int:
     table = read_table(arguments.table)
-    if arguments.jobs < 1 or (arguments.budget is not None and arguments.budget <= 0):
+    if arguments.jobs < 1 or (arguments.budget is not None and not arguments.budget > 0):
         raise OptionError(f"--jobs, --budget: expected positive numbers; came {arguments.jobs}, {arguments.budget}")
     seeds = numbers("--seeds", arguments.seeds) if arguments.seeds else ()
     jobs = select(table, arguments.rows, arguments.columns, seeds, arguments.softmax, arguments.epochs)
@@ -153,10 +153,16 @@ def _state(places: Places, job: Job) -> str:
     try:
         if is_done(places, job):
             return "done"
-    except TupletError as error:
+    except OptionError as error:
         return f"other settings: {error}"
+    except RunError as error:
+        return f"damaged: {error}"
     known = read_outcome(places, job)
-    return "to do" if known is None else f"begun: epoch {known.values.get('epochs')} of {job.options().epochs}"
+    if known is None:
+        return "to do"
+    if "failed" in known.values:
+        return f"failed: {known.values['failed']}"
+    return f"begun: epoch {known.values.get('epochs')} of {job.options().epochs}"
 
 
 def _said(job: Job, came: Outcome | Failure) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import gc
 import math
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
@@ -30,9 +28,9 @@ from tuplet.training.batches import Members, prepare
 from tuplet.training.inputs import ready
 from tuplet.training.loop import ready_loop
 from tuplet.training.options import TrainOptions
-from tuplet.training.pages import give_back
 from tuplet.training.parallel import MATMUL, make_fabric, matmul_precision
 from tuplet.training.presets import preset
+from tuplet.training.progress import forget_peak, process_peak
 from tuplet.training.runs import make_model
 
 MODELS = (
@@ -138,12 +136,14 @@ def _make(name: str, task: Task, options: TrainOptions) -> nn.Module:
 def _measure(model: nn.Module, name: str, task: Task, options: TrainOptions, steps: int) -> Measured:
     fabric = make_fabric(options)
     gpu = fabric.device.type == "cuda"
-    _forget_peak(gpu)
+    forget_peak(fabric.device)
     loop = ready_loop(model, task, options, fabric)
     batches = in_batches(task.splits[0]["train"].tolist(), options.batch_size, steps)
     for batch in batches:
         loop.step([batch])
-    most = (torch.cuda.max_memory_allocated() if gpu else _resident()) / 2**20  # before anything else is measured
+    most = (
+        torch.cuda.max_memory_allocated() if gpu else process_peak() or math.nan
+    ) / 2**20  # before other measurements
     times, batching, products = [], [], []
     bare = _products(model, task, batches[0], options)
     for batch in batches:  # in turn: a machine that is slow for a while is slow for all of them
@@ -183,27 +183,6 @@ def _timed(call: Callable[[], object], gpu: bool) -> float:
     if gpu:
         torch.cuda.synchronize()
     return time.perf_counter() - begin
-
-
-def _forget_peak(gpu: bool) -> None:
-    """Count the most memory in use from now on, without what an earlier model leaves behind."""
-    gc.collect()
-    if gpu:
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        return
-    give_back()
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def _resident() -> float:
-    """Bytes that this process has held at most, as the operating system counts them; NaN where it does not say."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return float("nan")
-    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), float("nan"))
 
 
 class _Products(TorchDispatchMode):

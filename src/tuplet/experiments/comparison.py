@@ -1,14 +1,15 @@
-"""A table of the paper beside ours: one line a row, form of the softmax and number of epochs, for each column."""
+"""A table of the paper beside ours: one line a row, form of the softmax, number of epochs and settings, for each column."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tuplet.experiments.outcomes import Outcome
+from tuplet.experiments.outcomes import Outcome, departures
 from tuplet.experiments.table import Column, Row, Table
 from tuplet.experiments.verdict import verdict
 from tuplet.training.summary import spread
@@ -26,8 +27,9 @@ class Line:
         row: of the table.
         column: of the table.
         form: of the softmax; "" where there is one only.
-        epochs: of a shortened run; None for the planned ones.
+        epochs: of a shortened or longer run; None for the planned ones.
         outcomes: of all its jobs, finished or not.
+        settings: in which its jobs differ from what the table asks for today, with their values; usually none.
     """
 
     row: Row
@@ -35,6 +37,7 @@ class Line:
     form: str = ""
     epochs: int | None = None
     outcomes: tuple[Outcome, ...] = ()
+    settings: tuple[str, ...] = ()
 
     @property
     def finished(self) -> list[Outcome]:
@@ -42,20 +45,30 @@ class Line:
 
     @property
     def values(self) -> list[float]:
-        """Our numbers in the paper's unit, one a finished run."""
+        """Our numbers in the paper's unit, one a finished run that has one."""
         found = [outcome.values.get(self.column.shows) for outcome in self.finished]
-        return [self.column.scale * float(value) for value in found if value is not None]
+        numbers = [math.nan if value is None else self.column.scale * float(value) for value in found]
+        return [number for number in numbers if not math.isnan(number)]
+
+    @property
+    def said(self) -> str:
+        """What finished runs say themselves, as steps do."""
+        return "; ".join(dict.fromkeys(outcome.values["said"] for outcome in self.finished if "said" in outcome.values))
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """How many runs have no number, by what became of them; no mean of the others can make up for them."""
+        failed = sum("failed" in outcome.values for outcome in self.outcomes)
+        counts = {"failed": failed, "not decided" if self.said else "undefined": len(self.finished) - len(self.values)}
+        return {name: count for name, count in counts.items() if count}
 
     @property
     def ours(self) -> str:
-        """Mean and standard deviation, or how far the runs are."""
-        if not self.outcomes:
-            return ""
+        """Mean and standard deviation, or how far the runs are; of steps what they say."""
+        if self.said:
+            return self.said
         if not self.values:
-            return "; ".join(self._progress(outcome) for outcome in self.outcomes)
-        said = [outcome.values["said"] for outcome in self.finished if "said" in outcome.values]
-        if said:
-            return "; ".join(dict.fromkeys(said))
+            return "; ".join(dict.fromkeys(self._progress(outcome) for outcome in self.outcomes))
         mean, std = spread(self.values)
         published, digits = self.row.beside(self.column.key), self.column.digits
         if digits is None:
@@ -65,14 +78,28 @@ class Line:
 
     @property
     def runs(self) -> str:
-        """How many there are, and what is short of the plan."""
+        """How many have a number, and what is short of the plan."""
         if not self.outcomes:
             return ""
-        text = str(len(self.finished))
-        missing = len(self.outcomes) - len(self.finished)
-        text += f", {missing} unfinished" if missing else ""
-        planned = self.outcomes[0].values.get("planned")
-        return text + (f", {self.epochs} of {planned} epochs" if self.epochs is not None else "")
+        lost = self.lost
+        open_ = len(self.outcomes) - len(self.values) - sum(lost.values())
+        missing = [f"{count} {name}" for name, count in [*lost.items(), ("unfinished", open_)] if count]
+        text = ", ".join([str(len(self.values)), *missing])
+        return ", ".join([text, *self.changes.values()])
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """In what its jobs are not those of the table: a word for it, and what exactly."""
+        found = {}
+        if self.epochs is not None:
+            planned = self.outcomes[0].values.get("planned", math.inf)
+            if self.epochs > planned:
+                found["lengthened"] = f"{self.epochs} epochs instead of {planned}"
+            else:
+                found["shortened"] = f"{self.epochs} of {planned} epochs"
+        if self.settings:
+            found["other settings"] = ", ".join(self.settings)
+        return found
 
     @property
     def verdict(self) -> str:
@@ -80,15 +107,17 @@ class Line:
         published = self.row.beside(self.column.key)
         if not self.outcomes:
             return "adopted" if self.row.adopted else "not run"
+        if self.lost:
+            return ", ".join(self.lost)
         if not self.values:
             return "unfinished"
         if published is None:
             return "no number in the paper"
         if published.text in ("yes", "no"):
             same = bool(round(statistics.fmean(self.values))) == bool(published.mean)
-            return "as in the paper" if same else ("worse" if published.mean else "better")
-        said = verdict(self.values, published, self.column.better)
-        return f"shortened; {said}" if self.epochs is not None else said
+            said = "as in the paper" if same else ("worse" if published.mean else "better")
+            return "; ".join([*self.changes, said])
+        return "; ".join([*self.changes, verdict(self.values, published, self.column.better)])
 
     def cells(self) -> list[str]:
         """As texts, under ``HEADER``."""
@@ -105,7 +134,7 @@ class Line:
             _shown(self._fact("seconds_per_epoch"), "{:.3g}"),
             _shown(self._fact("peak_memory_bytes"), "{:.2f} GB", 1e-9),
             ", ".join(self.devices),
-            ", ".join(dict.fromkeys(commit_of(outcome) for outcome in self.outcomes)),
+            ", ".join(dict.fromkeys(commit for outcome in self.outcomes for commit in commits_of(outcome))),
         ]
 
     @property
@@ -122,6 +151,10 @@ class Line:
 
     def _progress(self, outcome: Outcome) -> str:
         values = outcome.values
+        if "failed" in values:
+            return f"failed: {values['failed']}"
+        if outcome.finished:
+            return "undefined"
         if not values.get("epochs"):
             return str(values.get("said", "begun"))
         whole = self.epochs or values["planned"]
@@ -130,15 +163,20 @@ class Line:
         return text if best is None else f"{text}, val {self.column.scale * best:.4g}"
 
 
-def commit_of(outcome: Outcome) -> str:
-    """The commit that made a result, in short; with a + where files differed from it."""
-    git = outcome.about.get("git") or {}
-    return (git.get("commit") or "unknown")[:9] + ("+" if git.get("changed") else "")
+def commits_of(outcome: Outcome) -> list[str]:
+    """The commits that made a result, in short; with a + where files differed from it."""
+    states = [origin.get("git") or {} for origin in _origins(outcome)]
+    return [(git.get("commit") or "unknown")[:9] + ("+" if git.get("changed") else "") for git in states]
 
 
 def device_of(outcome: Outcome) -> str:
-    """The device on which a job ended, without the name of who made it."""
-    return str(outcome.about.get("device", "unknown")).removeprefix("NVIDIA ")
+    """The devices on which a job ran, without the name of who made them."""
+    names = [str(origin.get("device", "unknown")).removeprefix("NVIDIA ") for origin in _origins(outcome)]
+    return " then ".join(dict.fromkeys(names))
+
+
+def _origins(outcome: Outcome) -> list[Mapping[str, Any]]:
+    return [*outcome.about.get("before", ()), outcome.about]
 
 
 def filled(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
@@ -149,23 +187,26 @@ def filled(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
 
 
 def compare(table: Table, outcomes: Sequence[Outcome]) -> dict[str, list[Line]]:
-    """Lines by column; a row has one at least, and one for each form and number of epochs that were run."""
+    """Lines by column; a row has one at least, and one for each form, number of epochs and settings that were run: what was made
+    with other settings is no further run of the same."""
+    every = [((item.job.form, item.job.epochs, _changed(item)), item) for item in outcomes]
     found: dict[str, list[Line]] = {}
     for column in table.columns:
         lines: list[Line] = []
         for row in table.rows:
-            own = [item for item in outcomes if item.job.row == row.slug and item.job.run == column.job]
-            kinds = sorted(
-                {(item.job.form, item.job.epochs or math.inf) for item in own}, key=lambda kind: (kind[0], -kind[1])
-            )
-            for form, many in kinds:
-                epochs = None if many == math.inf else int(many)
-                chosen = tuple(item for item in own if (item.job.form, item.job.epochs) == (form, epochs))
-                lines.append(Line(row, column, form, epochs, chosen))
+            own = [(kind, item) for kind, item in every if item.job.row == row.slug and item.job.run == column.job]
+            there = {kind for kind, _ in own}
+            for form, epochs, settings in sorted(there, key=lambda kind: (kind[0], -(kind[1] or math.inf), kind[2])):
+                chosen = tuple(item for kind, item in own if kind == (form, epochs, settings))
+                lines.append(Line(row, column, form, epochs, chosen, settings))
             if not own and (column.key in row.paper or row.model is not None) and not column.asked:
                 lines.append(Line(row, column))
         found[column.key] = lines
     return found
+
+
+def _changed(outcome: Outcome) -> tuple[str, ...]:
+    return tuple(f"{name} = {made!r}" for name, (_, made) in departures(outcome).items())
 
 
 def _digits(value: float) -> int:

@@ -36,6 +36,6 @@ def run_growth(job: Job, places: Places, until: float, slow: float | None = None
         "seconds": [rounded(point.seconds) for point in points],
         "bytes": [point.bytes for point in points],
     }
-    outcome = Outcome(job, True, values, curve, dict(row.set), about(places, job, device))
+    outcome = Outcome(job, True, values, curve, dict(row.set), about(places, device))
     outcome.write(places)
     return outcome

@@ -27,7 +27,7 @@ class Job:
         run: which column's job, see ``Column.job``.
         seed: of weights, order and dropout; also says which split, where there are several.
         form: "groups" or "joint"; "" where they do not differ.
-        epochs: instead of the planned ones, for a shortened run.
+        epochs: instead of the planned ones, for a shortened run or a longer one.
     """
 
     table: str
@@ -112,8 +112,13 @@ def select(
         columns: keys of columns, or of the jobs behind them; all that need not be asked for if empty.
         seeds: the table's if empty, and if it has none the preset's.
         softmax: one of ``FORMS``; a model in which they do not differ runs in any case.
-        epochs: instead of the planned ones.
+        epochs: instead of the planned ones; where they are the same, that says nothing.
     """
+    if epochs is not None and (epochs < 1 or table.kind != "train"):
+        trained = (
+            "a positive number" if table.kind == "train" else f"nothing, since the jobs of {table.key} train nothing"
+        )
+        raise OptionError(f"--epochs: expected {trained}; came {epochs}")
     if softmax not in FORMS:
         raise OptionError(f"--softmax: expected one of {', '.join(FORMS)}; came {softmax!r}")
     chosen = [table.row(name) for name in rows] or [row for row in table.rows if row.model is not None]
@@ -122,15 +127,15 @@ def select(
             raise OptionError(
                 f"--rows: {row.name} is shown from the paper and has no settings here; choose another row"
             )
-    runs = {column.job for column in table.columns}
-    wanted = [column if column in runs else table.column(column).job for column in columns]
+    wanted = [table.job(column) for column in columns]
     wanted = wanted or [column.job for column in table.columns if not column.asked]
     found = [
-        Job(table.key, row.slug, run, seed, form, epochs)
+        Job(table.key, row.slug, run, seed, form, None if epochs == planned.get("epochs") else epochs)
         for row in chosen
         for run in dict.fromkeys(wanted)
+        for planned in [Job(table.key, row.slug, run, 0).planned()]
         for form in (row.forms if table.kind != "growth" else ("",))
-        for seed in seeds or table.seeds or numbers("seeds", Job(table.key, row.slug, run, 0).planned()["seeds"])
+        for seed in seeds or table.seeds or numbers("seeds", planned["seeds"])
         if form in ("", softmax) or softmax == "both"
     ]
     return sorted(dict.fromkeys(found), key=lambda job: job.seed)

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from tuplet._extras import require
 from tuplet.errors import MissingExtraError
-from tuplet.experiments.comparison import NUMBERS, Line, commit_of, filled
+from tuplet.experiments.comparison import NUMBERS, Line, commits_of, device_of, filled
 from tuplet.experiments.outcomes import Outcome
 from tuplet.experiments.render import Reported, notes
 
@@ -39,15 +39,18 @@ def to_html(reports: Sequence[Reported]) -> str:
 def _legend() -> str:
     return (
         "Mean ± standard deviation over runs. A verdict says how far ours is from the paper: with fewer than four runs in the paper's "
-        "standard deviations, from four on in the root mean square of theirs and ours; within two is within. Where the paper gives none it "
-        "is a share, and within 10 % is within. Groups and joint are the two forms of the softmax: one a neighbourhood, or one over all."
+        "standard deviations, from four on in the root mean square of theirs and ours; within two is within. Where the paper's is 0 only "
+        "equal digits are within. Where it gives none the distance is a share, and within 10 % is within. Groups and joint are the two "
+        "forms of the softmax: one a neighbourhood, or one over all."
     )
 
 
 def _count(report: Reported) -> str:
     done = sum(outcome.finished for outcome in report.outcomes)
-    open_ = len(report.outcomes) - done
-    return f' <span class="quiet">{done} runs{f", {open_} unfinished" if open_ else ""}</span>'
+    failed = sum("failed" in outcome.values for outcome in report.outcomes)
+    counts = {"failed": failed, "unfinished": len(report.outcomes) - done - failed}
+    missing = "".join(f", {count} {name}" for name, count in counts.items() if count)
+    return f' <span class="quiet">{done} runs{missing}</span>'
 
 
 def _section(report: Reported, pictures: bool) -> str:
@@ -87,7 +90,7 @@ def _table(lines: Sequence[Line]) -> str:
 
 def _mood(said: str) -> str:
     """The colour of a verdict."""
-    word = said.removeprefix("shortened; ").split(" ")[0]
+    word = said.rpartition("; ")[2].split(" ")[0]
     return {"as": "within"}.get(word, word if word in ("within", "better", "worse") else "quiet")
 
 
@@ -114,10 +117,10 @@ def _origins(outcomes: Sequence[Outcome]) -> str:
         return ""
     rows = ""
     for outcome in outcomes:
-        cells = [outcome.about.get("command", ""), commit_of(outcome), outcome.about.get("device", "")]
+        cells = [outcome.job.command, ", ".join(dict.fromkeys(commits_of(outcome))), device_of(outcome)]
         rows += (
             f"<tr><td><code>{escape(cells[0])}</code></td>"
-            + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells[1:])
+            + "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
             + "</tr>"
         )
     head = "<tr><th>command</th><th>commit</th><th>device</th></tr>"

@@ -19,6 +19,8 @@ COLOURS = {"": "#5aa0c8", "groups": "#2166ac", "joint": "#d6604d"}
 NAMES = {"": "ours", "groups": "ours, groups", "joint": "ours, joint"}
 TITLE = 30
 """Letters in a line of the title of a small picture."""
+TAG, LONG = re.compile(r"<[^>]+>"), re.compile(r"(\d\.\d\d)\d+")
+"""Where coordinates stand, and a number with more digits than a hundredth of a point, which is enough; text has all of its own."""
 
 
 def bars(title: str, lines: Sequence[Line]) -> str | None:
@@ -36,10 +38,9 @@ def bars(title: str, lines: Sequence[Line]) -> str | None:
         bunch = [] if published is None else [("paper", PAPER, published.mean, published.std or 0.0)]
         for line in group:
             mean, std = spread(line.values)
-            short = " (shortened)" if line.epochs is not None else ""
-            bunch.append((NAMES[line.form] + short, COLOURS[line.form], mean, 0.0 if math.isnan(std) else std))
+            bunch.append((_name(line), COLOURS[line.form], mean, 0.0 if math.isnan(std) else std))
         for number, (name, colour, mean, std) in enumerate(bunch):
-            style = {"hatch": "//", "edgecolor": "white"} if "shortened" in name else {}
+            style = {"hatch": "//", "edgecolor": "white"} if name.endswith(")") else {}
             label = None if name in seen else name
             seen.add(name)
             shown.append(mean)
@@ -84,7 +85,7 @@ def curves(title: str, lines: Sequence[Line]) -> str | None:
                 outcome for outcome in line.outcomes if outcome.curve.get("epoch")
             ]  # one may have stopped in its first epoch
             for number, outcome in enumerate(begun):
-                _curve(axes, line, outcome, None if number else NAMES[line.form])
+                _curve(axes, line, outcome, None if number else _name(line))
         axes.set_title(name, loc="left", fontsize=8)
         axes.grid(color=GRID, linewidth=0.6)
     for axes in every[len(rows) :]:
@@ -130,8 +131,14 @@ def _curve(axes: Any, line: Line, outcome: Outcome, label: str | None) -> None:
         if value is not None
     ]
     values = [line.column.scale * value for _, value in points]
-    style = {"color": COLOURS[line.form], "lw": 1.0, "alpha": 0.75, "ls": "-" if outcome.finished else ":"}
+    drawn = ":" if not outcome.finished else "--" if line.changes else "-"
+    style = {"color": COLOURS[line.form], "lw": 1.0, "alpha": 0.75, "ls": drawn}
     axes.plot([epoch for epoch, _ in points], values, label=label, **style)
+
+
+def _name(line: Line) -> str:
+    """In a legend; in brackets in what it is not what the table asks for."""
+    return NAMES[line.form] + (f" ({', '.join(line.changes)})" if line.changes else "")
 
 
 def _wide(values: Sequence[float]) -> bool:
@@ -159,4 +166,4 @@ def _svg(figure: Any) -> str:
     with library.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt, "font.family": "sans-serif"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", text[text.index("<svg") :])  # a hundredth of a point is enough
+    return TAG.sub(lambda tag: LONG.sub(r"\1", tag[0]), text[text.index("<svg") :])

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from tuplet.experiments.jobs import Job
-from tuplet.experiments.outcomes import Outcome, Places
+from tuplet.experiments.outcomes import Outcome, Places, first_line
 from tuplet.training.files import make_folder, write
 
 LOG, ERROR = "log.txt", "error.txt"
@@ -66,7 +66,7 @@ def perform(job: Job, places: Places, until: float) -> Outcome | Failure:
     except Exception as error:
         with suppress(Exception):
             write(make_folder("--work", places.folder(job)) / ERROR, traceback.format_exc().encode())
-        return Failure(job, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": "))
+        return Failure(job, first_line(error))
     finally:
         gc.collect()
         if torch.cuda.is_initialized():

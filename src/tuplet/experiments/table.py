@@ -175,6 +175,11 @@ class Table:
         """The column of this name; a wrong name is refused with the nearest one."""
         return _named("--columns", key, {column.key: column for column in self.columns})
 
+    def job(self, name: str) -> str:
+        """The jobs that a column is shown from, by its key or by their own name; a wrong name is refused with the nearest one."""
+        known = {column.key: column.job for column in self.columns}
+        return str(_named("--columns", name, {**known, **{job: job for job in known.values()}}, list(known)))
+
     def row(self, name: str) -> Row:
         """The row of this name, as in the paper or as its file is called; a wrong name is refused with the nearest one."""
         known = {row.slug: row for row in self.rows}

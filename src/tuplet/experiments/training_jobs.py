@@ -15,21 +15,22 @@ from torch import nn
 
 from tuplet.datasets import load
 from tuplet.datasets.task import Task
-from tuplet.errors import UnfinishedError
+from tuplet.errors import RunError, UnfinishedError
 from tuplet.experiments.jobs import Job
-from tuplet.experiments.outcomes import Outcome, Places, about, thinned
+from tuplet.experiments.origins import Origins
+from tuplet.experiments.outcomes import Outcome, Places, about, first_line, thinned
 from tuplet.training.checkpoint import Checkpoints
 from tuplet.training.files import locked, make_folder
 from tuplet.training.inputs import FEW, ready
 from tuplet.training.options import TrainOptions
 from tuplet.training.parallel import make_fabric
-from tuplet.training.progress import peak_memory
-from tuplet.training.runs import CHECKPOINTS, make_model, train
+from tuplet.training.progress import forget_peak
+from tuplet.training.runs import CHECKPOINTS, RESULT, make_model, train
 from tuplet.training.state import History
 
 
 def run_training(job: Job, places: Places, until: float) -> Outcome:
-    """Train until the job or the time is over; the outcome is written down in both cases, and when it is interrupted.
+    """Train until the job or the time is over; the outcome is written down in both cases, and when it is interrupted or fails.
 
     Args:
         job: what to train.
@@ -44,24 +45,31 @@ def run_training(job: Job, places: Places, until: float) -> Outcome:
     many = len(task.graphs) > FEW  # kept on disk: what one process prepares the others find there
     with locked(make_folder("--work", places.work), wait=True) if many else nullcontext():
         task = ready(task, model, root=places.root)
-    if device.type == "cuda":
-        torch.cuda.init()
-        torch.cuda.reset_peak_memory_stats(device)
+    forget_peak(device)
     folder = places.folder(job)
+    run = _run_folder(folder, job)
+    ended = (run / RESULT).exists()
+    origins = Origins(folder, about(places, device), kept=ended or (run / CHECKPOINTS).is_dir(), ended=ended)
     try:
         how: dict[str, Any] = {"resume": True, "source": {"name": task.name}, "root": places.root, "until": until}
         summary = train(task, options, folder, **how)
     except (UnfinishedError, KeyboardInterrupt, SystemExit) as stopped:
         history = _reached(folder, job)
-        outcome = _outcome(job, places, options, model, device, history, {})
+        outcome = _outcome(job, options, model, origins, history, {})
         outcome.write(places)
         if isinstance(stopped, UnfinishedError):
             return outcome
         raise
+    except RunError:  # of files, which says nothing of the training
+        raise
+    except Exception as error:  # a loss that is no number any more, say: or means would be over those that survive
+        failed = {"failed": first_line(error)}
+        _outcome(job, options, model, origins, _reached(folder, job), failed).write(places)
+        raise
     (result,) = summary.results
-    outcome = _outcome(job, places, options, model, device, result.history, {"test": result.test})
+    outcome = _outcome(job, options, model, origins, result.history, {"test": result.test})
     outcome.write(places)
-    rmtree(_checkpoints(folder, job), ignore_errors=True)  # of no more use, and the largest files there are
+    rmtree(run / CHECKPOINTS, ignore_errors=True)  # of no more use, and the largest files there are
     return outcome
 
 
@@ -75,23 +83,22 @@ def _loaded(dataset: str, options: tuple[tuple[str, Any], ...], data: str | None
     return load(dataset, data=data, root=root, **dict(options))
 
 
-def _checkpoints(folder: Path, job: Job) -> Path:
-    return folder / "runs" / f"seed-{job.seed}-fold-{job.fold}" / CHECKPOINTS
+def _run_folder(folder: Path, job: Job) -> Path:
+    return folder / "runs" / f"seed-{job.seed}-fold-{job.fold}"
 
 
 def _reached(folder: Path, job: Job) -> History:
     """The history in the newest checkpoint; an empty one if there is none yet."""
-    place = _checkpoints(folder, job)
+    place = _run_folder(folder, job) / CHECKPOINTS
     found = Checkpoints(place).load() if place.is_dir() else None
     return History() if found is None else History.of(found[1]["history"])
 
 
 def _outcome(
     job: Job,
-    places: Places,
     options: TrainOptions,
     model: nn.Module,
-    device: torch.device,
+    origins: Origins,
     history: History,
     more: Mapping[str, Any],
 ) -> Outcome:
@@ -105,6 +112,6 @@ def _outcome(
             "seconds_per_epoch": statistics.median(history.train_seconds[1:] or history.train_seconds),
         }
     values["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    values["peak_memory_bytes"] = peak_memory()
+    values["peak_memory_bytes"] = origins.look()
     curve = thinned(history) if history.epochs else {}
-    return Outcome(job, "test" in more, values, curve, options.plain(), about(places, job, device))
+    return Outcome(job, "test" in more, values, curve, options.plain(), origins.about())

@@ -21,7 +21,8 @@ def verdict(ours: Sequence[float], paper: Published, better: Literal["lower", "h
     """ "within", "better" or "worse", and by how much.
 
     With fewer than four runs of ours the unit is the paper's standard deviation; from four on the root mean square of
-    theirs and ours. Where that is 0 the difference itself is given, and where the paper has none, its share of the paper's number.
+    theirs and ours. Where the paper's is 0 only equal digits are within, whatever ours is, or scattered runs would agree with
+    anything; and the difference itself is given. Where the paper has none, it is a share of the paper's number.
 
     Args:
         ours: our results, in the paper's unit.
@@ -40,13 +41,12 @@ def verdict(ours: Sequence[float], paper: Published, better: Literal["lower", "h
         return _said(
             difference, inside, better, f"{abs(share):.0%}".replace("%", " %"), f"{share:+.0%}".replace("%", " %")
         )
-    enough = len(ours) >= ENOUGH
-    unit = math.sqrt((paper.std**2 + own**2) / 2) if enough else paper.std
-    if unit == 0:
+    if paper.std == 0:
         inside = abs(difference) < 0.5 * 10.0**-paper.decimals
         size = f"{abs(difference):.{paper.decimals}f}, no deviation"
         return "within (equal)" if inside else _said(difference, False, better, size, "")
-    deviations = difference / unit
+    enough = len(ours) >= ENOUGH
+    deviations = difference / (math.sqrt((paper.std**2 + own**2) / 2) if enough else paper.std)
     whose = "σ" if enough else "σ of the paper"
     inside = abs(deviations) <= WITHIN
     return _said(difference, inside, better, f"{abs(deviations):.1f} {whose}", f"{deviations:+.1f} {whose}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TextIO
 
 import torch
@@ -14,6 +16,7 @@ import torch
 from tuplet._extras import require
 from tuplet.errors import MissingExtraError
 from tuplet.training.options import TrainOptions
+from tuplet.training.pages import give_back
 from tuplet.training.state import History
 
 Report = Callable[[int, int, str], None]
@@ -97,10 +100,34 @@ def describe(
     return ", ".join(parts)
 
 
+def forget_peak(device: torch.device) -> None:
+    """Count the most memory in use from now on, without what earlier work in this process has left behind. Where the system does not
+    allow that (other than Linux), the process's most memory stays what it was."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.init()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    give_back()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_memory() -> int:
     """Most bytes in use so far: on the GPU if there is one in use, else of the process."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return torch.cuda.max_memory_allocated()
+    return process_peak()
+
+
+def process_peak() -> int:
+    """Most bytes that this process has held, as the operating system counts them; 0 where it does not say."""
+    with suppress(
+        OSError, StopIteration
+    ):  # Linux, where the other number knows what stood here before the program began
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     try:
         import resource
     except ImportError:  # Windows does not tell
