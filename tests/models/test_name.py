@@ -1,5 +1,6 @@
 """The parser of model names and the options of build."""
 
+import numpy as np
 import pytest
 
 import tuplet
@@ -86,6 +87,8 @@ WRONG = {
     "AS0:1+index": "AS0:1",
     "AS0:1^VS+bias": "AS0:1",
     "AS0,1": "AS0:1",
+    "A２": "A2",
+    "A2(random:٣)": "A2(random:4096)",
     "a2^ln": "A2^LN'",
     "as0:1^sn": "AS0:1^SN'",
 }
@@ -119,6 +122,8 @@ WRONG_OPTIONS = [
     ({"dropout": 1.0}, "dropout: expected a number"),
     ({"node_types": 3, "node_dim": 2}, "node_types and node_dim"),
     ({"node_types": []}, "node_types"),
+    ({"node_types": 3.0}, "node_types: expected a positive int or a list of them; came 3.0"),
+    ({"edge_types": [3.0]}, "edge_types: expected a positive int or a list of them; came [3.0]"),
     ({"edge_dim": -1}, "edge_dim"),
     ({"softmax": "both"}, "softmax: expected one of"),
     ({"relation": "factor"}, "relation: expected one of"),
@@ -167,3 +172,18 @@ def test_contradicting_relations_are_refused():
 def test_an_unknown_backend_is_refused():
     with pytest.raises(tuplet.errors.BackendError, match="triton"):
         tuplet.build("A2", backend="cuda")
+
+
+def test_counts_may_be_numbers_of_numpy():
+    options = {"dim": np.int64(8), "heads": np.int32(2), "dropout": np.float32(0.5), "edge_types": np.array([3, 2])}
+    for name in ("A2^LN", "GINE"):
+        config = tuplet.build(name, **options, node_types=[np.int64(4)]).config
+        assert (config.dim, config.dropout, config.node_types, config.edge_types) == (8, 0.5, (4,), (3, 2))
+
+
+@pytest.mark.parametrize(
+    "name, patterns", [("A7+basis", "190,899,322"), ("A9+basis", "682,076,806,159"), ("A6,7+basis", "27,644,437")]
+)
+def test_more_equality_patterns_than_memory_holds_are_refused(name, patterns):
+    with pytest.raises(OptionError, match=f"name: expected at most .* {name.replace('+', '.')} has {patterns}"):
+        tuplet.build(name, dim=8, heads=2)

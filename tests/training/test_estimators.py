@@ -130,6 +130,7 @@ def test_molecules_as_smiles():
             lambda: GraphRegressor(validation=None).fit(GRAPHS, SIZES),
             r"validation: expected a number in \[0, 1\); came None",
         ),
+        (lambda: GraphRegressor().fit([], []), "X: expected at least one graph; came an empty list"),
         (lambda: GraphRegressor(seed=-1).fit(GRAPHS, SIZES), "seed: expected a whole number of at least 0; came -1"),
         (lambda: GraphClassifier().fit("CCO", [0, 1, 2]), "X: expected a list of graphs or SMILES; came str alone"),
         (lambda: GraphRegressor().fit(GRAPHS[0], [1.0]), "X: expected a list of graphs or SMILES; came Data alone"),

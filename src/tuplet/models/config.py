@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from math import comb
 from typing import Any, Literal
 
+import numpy as np
+
 from tuplet._scalars import plain_scalar
 from tuplet.attention import check_backend
 from tuplet.encodings import Encoding
@@ -16,7 +18,7 @@ from tuplet.errors import OptionError
 from tuplet.graphs import Features
 from tuplet.models.encoded import refuse_lost
 from tuplet.models.name import Choices, parse
-from tuplet.patterns.relation import EdgeKinds
+from tuplet.patterns.relation import EdgeKinds, bell
 from tuplet.patterns.simplex import GROUPS
 
 CHOICES = {
@@ -34,6 +36,8 @@ CHOICES = {
     "undirected": ("require", "symmetrise"),
 }
 """Values of options that have a few."""
+EQUALITY_PATTERNS = 5_000_000
+"""Of a pair of tuples, at most: those of A6+basis take seconds to enumerate, those of A7+basis all memory."""
 EDGE_KINDS = 32
 """Kinds of edges that a relation tells apart, at most."""
 
@@ -175,6 +179,12 @@ class ModelConfig:
         if self.relation == "none" and ("Ngbh+" in choices.patterns or choices.basis):
             raise OptionError(
                 f"relation: {self.name} is its relation; came 'none'. Without it the model is Ngbh, or plain dense."
+            )
+        patterns = bell(sum(choices.orders) if choices.cross else 2 * max(choices.orders)) if choices.basis else 0
+        if patterns > EQUALITY_PATTERNS:
+            raise OptionError(
+                f"name: expected at most {EQUALITY_PATTERNS:,} equality patterns of a query and a key, each with a learned number a "
+                f"head; {self.name} has {patterns:,}. Up to A6+basis there are few enough"
             )
         if choices.kernel == "performer" and self.resolved_relation == "scale":
             raise OptionError(
@@ -324,5 +334,6 @@ def _encodings(given: Any) -> tuple[Encoding, ...]:
     return found
 
 
-def _plain(types: int | Sequence[int] | None) -> int | list[int] | None:
-    return types if types is None or isinstance(types, int) else list(types)
+def _plain(types: Any) -> Any:
+    """A list of numbers from any sequence of them, numpy's too."""
+    return [plain_scalar(count) for count in types] if isinstance(types, Sequence | np.ndarray) else types

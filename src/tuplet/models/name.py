@@ -26,7 +26,7 @@ GRAMMAR = """\
     base    := A k | A k1,k2 | AS k | AS k1:k2          sample := connected | random:N
     pattern := Ngbh | Ngbh+ | LN | VT | SN | VS         extra  := bias | scale | reweight | index | basis
     kernel  := Performer | Linear | ReLU"""
-_HEAD = re.compile(r"A(?:S(\d+)(?::(\d+))?|(\d+)(?:,(\d+))?)(?:\(([^()]*)\))?(?:-([A-Za-z]+))?")
+_HEAD = re.compile(r"A(?:S(\d+)(?::(\d+))?|(\d+)(?:,(\d+))?)(?:\(([^()]*)\))?(?:-([A-Za-z]+))?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def parse(name: str) -> Choices:
 def _sample(name: str, sample: str | None) -> tuple[str | None, int]:
     if sample is None or sample == "connected":
         return sample, 0
-    number = re.fullmatch(r"random:(\d+)", sample)
+    number = re.fullmatch(r"random:(\d+)", sample, re.ASCII)
     if number is None or int(number[1]) < 1:
         raise _unknown(name, f"no sample {sample!r}")
     return "random", int(number[1])

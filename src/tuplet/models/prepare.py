@@ -281,4 +281,6 @@ def layout_key(config: ModelConfig, backend: str) -> tuple[object, ...]:
     virtual = config.virtual if choices.virtual else 0
     relation = config.resolved_relation != "none"
     options = (relation, config.edge_kinds, virtual, config.joint, config.task, config.directed, config.encodings)
-    return (*tokens, *simplices, *options, backend)
+    features = (config.node_features, config.edge_features)
+    drawn = (choices.budget, config.repeats, config.sample_seed, config.connected_share) if choices.sample else ()
+    return (*tokens, *simplices, *options, *features, *drawn, backend)

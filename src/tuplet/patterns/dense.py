@@ -8,7 +8,7 @@ from itertools import product
 import torch
 
 from tuplet.patterns.base import Pattern, PlainGraph, Tuple
-from tuplet.patterns.relation import Equality, equality_code, equality_codes, equality_patterns
+from tuplet.patterns.relation import Equality, bell, equality_code, equality_codes
 from tuplet.patterns.structure import Lines, Side
 from tuplet.tokens import Tokens, Tuples
 
@@ -32,7 +32,7 @@ class Dense(Pattern[Tuples]):
     def __init__(self, orders: tuple[int, int], basis: bool = False) -> None:
         self.orders = orders
         self.basis = basis
-        self.types = len(equality_patterns(sum(orders))) if basis else 1
+        self.types = bell(sum(orders)) if basis else 1
 
     def keys(self, query: Tuple, group: int, graph: PlainGraph) -> Iterator[tuple[Tuple, int]]:
         for key in product(range(graph.n), repeat=self.orders[1]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
 
 import torch
@@ -140,6 +141,14 @@ class Equality:
             return [nodes[token, axis] for axis in range(order)]
         size = self.size[lines, None]
         return [place[None] // size ** (order - 1 - axis) % size for axis in range(order)]
+
+
+def bell(places: int) -> int:
+    """How many partitions a set of so many elements has, by the Bell triangle: equality patterns of so many places."""
+    row = [1]
+    for _ in range(places):
+        row = list(accumulate([row[-1], *row]))
+    return row[0]
 
 
 @lru_cache(maxsize=16)

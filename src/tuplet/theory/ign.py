@@ -24,21 +24,10 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from tuplet.patterns.relation import equality_patterns
+from tuplet.patterns.relation import bell, equality_patterns
 from tuplet.theory.check import Check, Result
 
 Array = np.ndarray
-
-
-def bell(places: int) -> int:
-    """How many partitions a set of so many elements has, by the Bell triangle."""
-    row = [1]
-    for _ in range(places):
-        fresh = [row[-1]]
-        for value in row:
-            fresh.append(fresh[-1] + value)
-        row = fresh
-    return row[0]
 
 
 @lru_cache(maxsize=32)

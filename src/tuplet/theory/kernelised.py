@@ -26,8 +26,9 @@ from tuplet.attention import FavorFeatures, Rule, attend
 from tuplet.attention.kernels import EluFeatures
 from tuplet.graphs import GraphBatch, read
 from tuplet.patterns import Dense, Virtual, virtual_layout
+from tuplet.patterns.relation import bell
 from tuplet.theory.check import Check, Result
-from tuplet.theory.ign import EquivariantLinear, bell
+from tuplet.theory.ign import EquivariantLinear
 from tuplet.theory.index import random_graph
 from tuplet.tokens import Tuples
 

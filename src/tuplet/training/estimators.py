@@ -124,6 +124,8 @@ class GraphEstimator:
     def _fit(self, graphs: Sequence[Any], labels: np.ndarray, loss: Loss | None) -> None:
         """Train a model on graphs and labels (G,) or (G, t)."""
         refuse_alone("X", graphs)
+        if len(graphs) == 0:
+            raise InputError("X", "at least one graph", "an empty list")
         if len(graphs) != len(labels):
             raise InputError("y", f"{len(graphs)} targets, one a graph", f"{len(labels)}")
         if not isinstance(self.validation, int | float | np.number) or not 0 <= self.validation < 1:
@@ -210,7 +212,7 @@ class GraphRegressor(GraphEstimator):
         """Train on graphs and targets (G,) or (G, t); NaN is a missing target."""
         targets = np.asarray(y, dtype=np.float32)
         self.flat_ = targets.ndim == 1
-        self._fit(X, targets.reshape(len(targets), -1), "l1")
+        self._fit(X, targets[:, None] if self.flat_ else targets, "l1")
         return self
 
     def predict(self, X: Sequence[Any]) -> np.ndarray:

@@ -100,4 +100,5 @@ def prepare(config: BaselineConfig, graph: GraphBatch) -> PreparedGraphs:
 
 def prepared_key(config: BaselineConfig) -> tuple[object, ...]:
     """What a prepared batch depends on: models that agree in it can share one."""
-    return (config.name, config.task, config.directed, config.reads_edges, config.encodings, config.max_path)
+    options = (config.name, config.task, config.directed, config.reads_edges, config.encodings, config.max_path)
+    return (*options, config.common.node_features, config.common.edge_features)
