@@ -134,6 +134,14 @@ MALFORMED = {
         lambda f: table(f, "smiles,y\nCC,1.5\nCO,n.d.\n"),
         "column 'y': expected numbers, or words for classes; came both: 'n.d.' in row 3 among numbers. Say which they are",
     ),
+    "decimal comma": (
+        lambda f: table(f, 'smiles,y\nCC,"253,84"\nCO,"253,84"\n'),
+        "column 'y': expected numbers, or words for classes; came '253,84' in row 2. Write numbers with a decimal point .*kind=classif",
+    ),
+    "different words": (
+        lambda f: table(f, "smiles,y\n" + "".join(f"{'C' * item},name {item}\n" for item in range(1, 13))),
+        "column 'y': expected .* classes that occur again; came 12 different words in 12 rows, 12 of them once. With kind='classification'",
+    ),
     "no target at all": (lambda f: table(f, "smiles,y\nCC,\nCO,nan\n"), "column 'y': expected a target in at least one row; came none"),
     "no class at all": (
         lambda f: table(f, "smiles,y\nCC,\nCO,\n", kind="classification"), "column 'y': expected a target in at least one row; came none"

@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import re
 import warnings
 
 import pytest
@@ -66,6 +67,27 @@ def test_binary_and_classes(write):
     numbers = load(write(table(n=[1, 10, 2, 1, 1, 1, 1, 1, 1, 1])), kind="classification")
     assert numbers.targets == ("1", "2", "10")
     assert load(write(table(n=[0, 1] * 5)), kind="regression").metric == "mae"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["253,84", "-1,5", ",5", "12 %", "12%", "<0.5", "> 10", "~3", "≤ 1e-3", "−1.5", "1.234,56", "1 234.5", "<1,2e4"],
+)
+def test_words_that_look_like_numbers_are_no_classes(write, cell):
+    path = write(table(y=[f'"{cell}"', f'"{cell}9"'] * 5))
+    with pytest.raises(InputError, match=f"came {re.escape(repr(cell))} in row 2.*kind=classification"):
+        load(path)
+    assert load(path, kind="classification").outputs == 2
+    assert load(write(table(y=[f"{cell.replace(',', '')} cells", "1.1.1.1"] * 5))).kind == "classification"
+
+
+def test_many_words_that_occur_once_are_no_classes(write):
+    words = [f"name {number}" for number in range(9)]
+    assert load(write(table(name=[*words, "name 0"]))).outputs == 9  # few may be so by chance
+    path = write(table(name=[*words, "name 9"]))
+    with pytest.raises(InputError, match="10 different words in 10 rows, 10 of them once"):
+        load(path)
+    assert load(path, kind="classification").outputs == 10
 
 
 def test_missing_classes_are_masked(write):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -16,6 +18,12 @@ from tuplet.errors import InputError, OptionError
 MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}
 """Cells that say that a target is missing, in any case."""
 LARGEST = torch.finfo(torch.float32).max
+FEW = 10
+"""Fewer classes than these may each occur once by chance."""
+_AMOUNT = re.compile(
+    r"[<>~≤≥≈=]*\s*[+−-]?(\d+[.,]?\d*|[.,]\d+|\d{1,3}([.,'’\s]\d{3})+([.,]\d+)?)(e[+−-]?\d+)?\s*%?", re.IGNORECASE
+)
+"""A number as people write it: with a decimal comma, thousands in groups, a percent sign, or as a bound."""
 _USUAL: dict[str, tuple[Loss, Metric]] = {
     "regression": ("l1", "mae"),
     "classification": ("cross_entropy", "accuracy"),
@@ -59,8 +67,9 @@ class Targets:
 def from_cells(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Sequence[int], kind: Kind | None) -> Targets:
     """Targets from text.
 
-    With ``kind=None`` one column of words makes classes, numbers that are all 0 or 1 binary targets, all others regression;
-    a column of words and numbers is refused.
+    With ``kind=None`` one column of words makes classes, numbers that are all 0 or 1 binary targets, all others regression.
+    Refused are a column of words and numbers, words that look like numbers ("253,84", "12 %", "<0.5"), and words of which nearly
+    each occurs once.
 
     Args:
         names: of the columns.
@@ -141,7 +150,23 @@ def _are_classes(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Seq
             f"both: {cell!r} in row {number} among numbers",
             "Say which they are: kind='regression' or 'classification' (--task-option kind=regression).",
         )
+    if words:
+        _refuse_no_classes(f"column {names[0]!r}", words)
     return bool(words)
+
+
+def _refuse_no_classes(field: str, words: Sequence[tuple[str, int]]) -> None:
+    """Refuse words, with their rows, that nobody would take for classes."""
+    anyway = "With kind='classification' (--task-option kind=classification) they are classes all the same."
+    for cell, number in words:
+        if _AMOUNT.fullmatch(cell.strip()):
+            hint = f"Write numbers with a decimal point and no other signs. {anyway}"
+            raise InputError(field, "numbers, or words for classes", f"{cell!r} in row {number}", hint)
+    counts = Counter(cell.strip() for cell, _ in words)
+    alone = sum(count == 1 for count in counts.values())
+    if len(counts) >= FEW and alone > 0.9 * len(counts):
+        came = f"{len(counts)} different words in {len(words)} rows, {alone} of them once"
+        raise InputError(field, "numbers, or words for classes that occur again", came, anyway)
 
 
 def _classes(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Targets:
