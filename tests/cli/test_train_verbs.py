@@ -245,6 +245,8 @@ def test_presets_say_where_published_names_hide_a_virtual_tuple(capsys):
         (["train", "csl", "--out", "run", "--encoding", "RWZE:3:4"], "RWSE"),
         (["train", "csl", "--out", "run", "--variant", "Fourier"], "variant"),
         (["train", "csl", "--out", "run", "--task-option", "sed=3"], "seed"),
+        (["train", "csl", "--out", "run", "--task-option", "seed=a"], "seed: expected a whole number; came 'a'"),
+        (["train", "cfi", "--out", "run", "--task-option", "bases=5"], "bases: expected a list; came 5"),
         (["train", "csl", "--out", "run", "--config", "nowhere.yaml"], "nowhere.yaml"),
         (["evaluate", "nowhere"], "nowhere"),
         (["predict", "nowhere", "a.csv", "-o", "b.csv"], "nowhere"),

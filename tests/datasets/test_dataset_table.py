@@ -5,6 +5,7 @@ import math
 import re
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -45,7 +46,9 @@ def test_one_target(write):
     assert task.mean == pytest.approx((float(train.mean()),))
     assert task.std == pytest.approx((float(train.std()),))
     assert task.skipped == ()
-    assert load(write(table(logS=range(10))), standardise=False).mean is None
+    for word in (False, "no", "off", "False"):
+        assert load(write(table(logS=range(10))), standardise=word).mean is None
+    assert load(write(table(logS=range(10))), standardise="yes", seed="7", fractions=np.array([0.5, 0.5, 0])).mean
 
 
 def test_missing_targets_are_nan(write):

@@ -65,8 +65,6 @@ def load_graphs(
         items = [_both_ways(data) for data in items]
     _check(items, directed)
     where = level or _level(items)
-    if where not in ("graph", "node", "edge"):
-        raise OptionError(f"level: expected 'graph', 'node' or 'edge'; came {where!r}")
     field = "edge_label" if where == "edge" else "y"
     if labels is not None:
         if where != "graph":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -61,8 +61,6 @@ def load_table(
         processes: that read molecules; by default one for each core if there are many.
         progress: is told molecules done and in all.
     """
-    if invalid not in ("skip", "refuse"):
-        raise OptionError(f"invalid: expected 'skip' or 'refuse'; came {invalid!r}")
     table = read_table(path)
     place = table.column(smiles, "smiles")
     chosen = _targets(table, smiles, targets, split)
@@ -178,7 +176,7 @@ def work(options: Mapping[str, Any], part: Arrays) -> Arrays:
 
 def _targets(table: Table, smiles: str, targets: str | Sequence[str] | None, split: str | None) -> list[str]:
     if targets is not None:
-        chosen = [targets] if isinstance(targets, str) else list(targets)
+        chosen = [targets] if isinstance(targets, str) or not isinstance(targets, Iterable) else list(targets)
         if not chosen or len(set(chosen)) < len(chosen) or smiles in chosen:
             raise OptionError(f"targets: expected different columns other than {smiles!r}; came {chosen}")
         return chosen
