@@ -12,7 +12,7 @@ import torch
 from tuplet.datasets import load, parallel
 from tuplet.datasets.csv_table import TableRow, read_table
 from tuplet.datasets.table import read_molecules
-from tuplet.errors import InputError
+from tuplet.errors import InputError, OptionError
 from tuplet.graphs.smiles import parse, scaffold
 
 pytest.importorskip("rdkit")
@@ -103,6 +103,18 @@ def test_missing_classes_are_masked(write):
     assert (labels[task.splits[0]["train"]] == -1).sum() in (1, 2)  # missing ones are dealt out evenly too
     numbers = load(write(table(n=[1, 10, "", 1, 1, 1, 1, 1, 1, 1])), kind="classification")
     assert numbers.targets == ("1", "10")
+
+
+def test_known_classes_need_not_all_be_there(write):
+    task = load(write(table(kind=["salt", ""] * 5)), classes=["acid", "base", "salt"])
+    assert (task.kind, task.outputs, task.targets) == ("classification", 3, ("acid", "base", "salt"))
+    assert torch.cat([data.y for data in task.graphs]).tolist() == [2, -1] * 5
+    pandas = load(write(table(kind=["3.0", "1.0"] * 5)), classes=["0", "1", "2", "3"])
+    assert torch.cat([data.y for data in pandas.graphs]).tolist() == [3, 1] * 5
+    with pytest.raises(InputError, match=r"targets: expected the classes 0, 1; came '1\.5'"):
+        load(write(table(kind=["1.5", "1.0"] * 5)), classes=["0", "1"])
+    with pytest.raises(OptionError, match="classes: expected targets that are classes; came regression"):
+        load(write(table(kind=["1.5", "1.0"] * 5)), classes=["0", "1"], kind="regression")
 
 
 def test_rows_that_are_no_molecules_are_told(write):

@@ -51,6 +51,16 @@ class Targets:
         """The loss and metric asked for, else the usual ones of the kind."""
         return loss or _USUAL[self.kind][0], metric or _USUAL[self.kind][1]
 
+    def among(self, classes: Sequence[str]) -> Targets:
+        """The same targets with the numbers that their classes have in ``classes``, of which some may be absent."""
+        if self.kind != "classification":
+            raise OptionError(f"classes: expected targets that are classes; came {self.kind}")
+        places = [place_of(name, classes) for name in self.names]
+        if None in places:
+            raise InputError("targets", f"the classes {', '.join(classes)}", repr(self.names[places.index(None)]))
+        numbers = torch.tensor([*places, NO_CLASS])  # a missing class, -1, is the last
+        return Targets(numbers[self.y], "classification", len(classes), tuple(classes))
+
     def moments(self, train: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
         """Mean and standard deviation of each real target over the training items; 1 where it does not vary."""
         if self.kind != "regression":
@@ -64,7 +74,21 @@ class Targets:
         return tuple(means), tuple(stds)
 
 
-def from_cells(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Sequence[int], kind: Kind | None) -> Targets:
+def place_of(name: str, classes: Sequence[str]) -> int | None:
+    """Place of a class among others: of the same text, else of the same number, as 0.0 is 0; None if it is not there."""
+    if name in classes:
+        return classes.index(name)
+    number = _number(name)
+    return next((place for place, other in enumerate(classes) if number is not None and _number(other) == number), None)
+
+
+def from_cells(
+    names: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    rows: Sequence[int],
+    kind: Kind | None,
+    least: int = 2,
+) -> Targets:
     """Targets from text.
 
     With ``kind=None`` one column of words makes classes, numbers that are all 0 or 1 binary targets, all others regression.
@@ -76,6 +100,7 @@ def from_cells(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Seque
         cells: one list a row.
         rows: numbers of the rows in their file, for messages.
         kind: what they are.
+        least: number of classes, if they are some.
     """
     for place, name in enumerate(names):
         if all(_missing(row[place]) for row in cells):
@@ -85,7 +110,7 @@ def from_cells(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Seque
         item, (_, reason) = next(iter(bad.items()))
         raise InputError("targets", "finite numbers, or nothing", f"row {rows[item]}, where {reason}")
     if _are_classes(names, cells, rows, kind):
-        return _classes(names, cells)
+        return _classes(names, cells, least)
     numbers = [[_number(cell) for cell in row] for row in cells]
     y = torch.tensor(numbers, dtype=torch.float32).reshape(len(cells), len(names))
     return _real(y, tuple(names), kind)
@@ -169,7 +194,7 @@ def _refuse_no_classes(field: str, words: Sequence[tuple[str, int]]) -> None:
         raise InputError(field, "numbers, or words for classes that occur again", came, anyway)
 
 
-def _classes(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Targets:
+def _classes(names: Sequence[str], cells: Sequence[Sequence[str]], least: int) -> Targets:
     if len(names) != 1:
         raise OptionError(f"targets: expected one column for classification; came {len(names)}")
     words = [None if _missing(row[0]) else row[0].strip() for row in cells]
@@ -177,7 +202,7 @@ def _classes(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Targets:
         {word for word in words if word is not None},
         key=lambda word: (_number(word) is None, _number(word) or 0.0, word),
     )
-    if len(known) < 2:
+    if len(known) < least:
         raise InputError(f"column {names[0]!r}", "at least two classes", f"{known[0]!r} alone")
     place: dict[str | None, int] = {None: NO_CLASS, **{word: number for number, word in enumerate(known)}}
     return Targets(torch.tensor([place[word] for word in words]), "classification", len(known), tuple(known))
