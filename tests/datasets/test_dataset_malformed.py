@@ -132,6 +132,10 @@ MALFORMED = {
     "target beyond float32": (
         lambda f: table(f, "smiles,y\nCC,1\nCO,1e39\n", invalid="refuse"), "column 'y' holds '1e39', which is no finite number"
     ),
+    "targets that float32 does not tell apart": (
+        lambda f: table(f, "smiles,y\n" + "".join(f"{'C' * item},{item - 10**9}\n" for item in range(1, 13))),
+        "targets: expected numbers that float32 tells apart; came 'y' about -1e.09, which varies by 3.5 .*by 12. Subtract a constant",
+    ),
     "numbers and words": (
         lambda f: table(f, "smiles,y\nCC,1.5\nCO,n.d.\n"),
         "column 'y': expected numbers, or words for classes; came both: 'n.d.' in row 3 among numbers. Say which they are",
@@ -219,6 +223,10 @@ MALFORMED = {
         "x: expected 3 columns, as in graph 0; came 4 in graph 1",
     ),
     "negative type": (lambda f: load([data(x=torch.tensor([-1, 0]))]), "x: expected whole numbers of at least 0.*; came -1"),
+    "y too close together": (
+        lambda f: load([data(y=torch.tensor([1e9 + item], dtype=torch.float64)) for item in range(9)]),
+        "targets: expected numbers that float32",
+    ),
     "infinite y": (lambda f: load([data(y=torch.tensor([float("inf")]))]), "y: expected finite numbers"),
     "negative class": (
         lambda f: load([data(y=torch.tensor([1])), data(y=torch.tensor([-2]))]),

@@ -51,6 +51,14 @@ def test_one_target(write):
     assert load(write(table(logS=range(10))), standardise="yes", seed="7", fractions=np.array([0.5, 0.5, 0])).mean
 
 
+def test_targets_are_rounded_where_that_is_little(write):
+    far = load(write(table(y=[20_000 + number / 7 for number in range(10)])))
+    assert far.graphs[0].y.dtype == torch.float32
+    constant = load(write(table(y=[0.1] * 9 + [0.1 + 1e-17])))
+    assert float(constant.graphs[0].y) == pytest.approx(0.1)
+    assert load(write(table(y=[0.1 + 1e-16 * number for number in range(10)]))).std == (1.0,)
+
+
 def test_missing_targets_are_nan(write):
     cells = ["1.5", "", "nan", " NA ", "2", "null", "3", "4", "5", "None"]
     task = load(write(table(a=cells, b=[*range(9), ""])), targets=["a", "b"])

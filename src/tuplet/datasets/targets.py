@@ -18,6 +18,8 @@ from tuplet.errors import InputError, OptionError
 MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}
 """Cells that say that a target is missing, in any case."""
 LARGEST = torch.finfo(torch.float32).max
+COARSE = 0.01
+"""Largest rounding of a target to float32, in standard deviations."""
 FEW = 10
 """Fewer classes than these may each occur once by chance."""
 _AMOUNT = re.compile(
@@ -112,7 +114,7 @@ def from_cells(
     if _are_classes(names, cells, rows, kind):
         return _classes(names, cells, least)
     numbers = [[_number(cell) for cell in row] for row in cells]
-    y = torch.tensor(numbers, dtype=torch.float32).reshape(len(cells), len(names))
+    y = torch.tensor(numbers, dtype=torch.float64).reshape(len(cells), len(names))
     return _real(y, tuple(names), kind)
 
 
@@ -142,8 +144,8 @@ def from_tensors(values: Sequence[Tensor], kind: Kind | None) -> Targets:
     whole = not y.is_floating_point() and y.dtype != torch.bool
     if kind == "classification" or (kind is None and whole and y.shape[1] == 1):
         return classes_of(y)
-    y = y.float()
-    if bool(y.isinf().any()):
+    y = y.double()
+    if bool((y.abs() > LARGEST).any()):
         raise InputError("y", "finite numbers, or NaN where a target is missing", "infinity")
     return _real(y, tuple(f"target {place}" for place in range(y.shape[1])), kind)
 
@@ -208,11 +210,24 @@ def _classes(names: Sequence[str], cells: Sequence[Sequence[str]], least: int) -
     return Targets(torch.tensor([place[word] for word in words]), "classification", len(known), tuple(known))
 
 
+def _refuse_coarse(name: str, values: Tensor) -> None:
+    """Refuse float64 values that lie so close together, far from zero, that float32 would change what is to be learned."""
+    if not len(values):
+        return
+    spread, rounding = float(values.std(correction=0)), float((values - values.float()).abs().max())
+    noise = 1e-12 * float(values.abs().max())  # a constant computed in float64 varies too
+    if spread > noise and rounding > COARSE * spread:
+        came = f"{name!r} about {float(values.mean()):.6g}, which varies by {spread:.2g} and would be rounded by {rounding:.2g}"
+        raise InputError("targets", "numbers that float32 tells apart", came, "Subtract a constant from them.")
+
+
 def _real(y: Tensor, names: tuple[str, ...], kind: Kind | None) -> Targets:
     flags = bool(((y == 0) | (y == 1) | y.isnan()).all())
     if kind == "binary" and not flags:
         raise InputError("targets", "0, 1 or nothing for kind='binary'", "other numbers")
-    return Targets(y, kind or ("binary" if flags else "regression"), y.shape[1], names)
+    for name, column in zip(names, y.t(), strict=True):
+        _refuse_coarse(name, column[~column.isnan()])
+    return Targets(y.float(), kind or ("binary" if flags else "regression"), y.shape[1], names)
 
 
 def _known(kind: str | None) -> None:
