@@ -166,6 +166,14 @@ def test_odd_but_legal_files(write, tmp_path):
     assert tuple(map(len, tabs.splits[0].values())) == (1, 1, 0)
 
 
+@pytest.mark.parametrize("name", ["m.TSV", "m.Tsv.GZ", "m.CSV", "m.csv.GZ", "m.tsv.csv"])
+def test_endings_in_any_case_say_the_same(tmp_path, name):
+    parted = "\t" if "tsv" in name.lower() and not name.endswith(".csv") else ","
+    text = table(y=range(10)).replace(",", parted).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("GZ") else text)
+    assert len(load(tmp_path / name).graphs) == 10
+
+
 def test_a_quoted_line_break_does_not_shift_row_numbers(write):
     path = write('smiles,note,y\nCC,"two\nlines",1\nBAD,x,2\nCO,y,3.5\n')
     with pytest.warns(UserWarning, match="row 3: 'BAD'"):

@@ -55,12 +55,13 @@ def read_table(path: str | Path) -> Table:
     header is a row with a problem.
     """
     path = Path(path)
+    name = path.name.lower()
     try:
         content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
+        text = (gzip.decompress(content) if name.endswith(".gz") else content).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise InputError(str(path), "a readable table in UTF-8", str(error)) from error
-    delimiter = "\t" if ".tsv" in path.suffixes else ","
+    delimiter = "\t" if name.removesuffix(".gz").endswith(".tsv") else ","
     try:
         records = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
