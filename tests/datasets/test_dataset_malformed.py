@@ -118,7 +118,11 @@ MALFORMED = {
     ),
     "long rows alone": (lambda f: table(f, "smiles,y\nCC,1,9\n"), "row 2: 'CC, 1' .*it has 3 cells, .*. Are these the columns"),
     "semicolons": (lambda f: table(f, "smiles;y\nCC;1\n"), r"expected columns parted by commas \(.csv\).*; came semicolons"),
-    "open quote": (lambda f: table(f, 'smiles,y\n"CC,1\n'), "expected a table with its quotes closed"),
+    "open quote": (
+        lambda f: table(f, 'smiles,y\n"C\nC",1\nCO,2\n"CC,1\nCN,3\n'),
+        "expected a table with its quotes closed; came unexpected end of data in row 4, which begins in line 5",
+    ),
+    "text after a quote": (lambda f: table(f, 'smiles,y\nC,1\n"CC"N,1\n'), "quotes closed; came .* in row 3, which begins in line 3"),
     "not UTF-8": (lambda f: table(f, b"smiles,y\n\xff\xfe,1\n"), "expected a readable table in UTF-8"),
     "cut gzip": (broken_gzip, "expected a readable table in UTF-8; came Compressed file ended"),
     "text as number": (

@@ -1,5 +1,6 @@
 """Tables of molecules: targets, missing values, rows that are no molecules, splits, odd but legal files."""
 
+import csv
 import gzip
 import math
 import re
@@ -180,6 +181,13 @@ def test_a_quoted_line_break_does_not_shift_row_numbers(write):
         task = load(path, targets="y")
     assert [item.row for item in task.skipped] == [3]
     assert read_table(path).rows[0] == TableRow(2, ["CC", "two\nlines", "1"])
+
+
+def test_a_cell_may_be_long(write):
+    note, limit = "x" * 200_000, csv.field_size_limit()
+    rows = read_table(write(f"smiles,note\nCC,{note}\nCO,\n")).rows
+    assert [len(row.cells[1]) for row in rows] == [200_000, 0]
+    assert csv.field_size_limit() == limit
 
 
 def test_rows_with_problems_are_skipped_and_told_in_the_order_of_the_file(write):

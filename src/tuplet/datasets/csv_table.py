@@ -62,11 +62,7 @@ def read_table(path: str | Path) -> Table:
     except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise InputError(str(path), "a readable table in UTF-8", str(error)) from error
     delimiter = "\t" if name.removesuffix(".gz").endswith(".tsv") else ","
-    try:
-        records = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        raise InputError(str(path), "a table with its quotes closed", str(error)) from error
-    numbered = _numbered(records)
+    numbered = _numbered(_records(path, text, delimiter))
     if not numbered:
         raise InputError(str(path), "a header and at least one row", "an empty file")
     header = [cell.strip() for cell in numbered[0][1]]
@@ -78,6 +74,24 @@ def read_table(path: str | Path) -> Table:
     if len(header) == 1 and ";" in header[0]:
         raise InputError(str(path), "columns parted by commas (.csv) or tabs (.tsv)", "semicolons")
     return Table(path, header, [_row(number, cells, len(header)) for number, cells in numbered[1:]])
+
+
+def _records(path: Path, text: str, delimiter: str) -> list[list[str]]:
+    """Cells of all rows; a cell may be as long as the text."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    records: list[list[str]] = []
+    line = 1
+    limit = csv.field_size_limit(len(text) + 1)
+    try:
+        for cells in reader:
+            records.append(cells)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        came = f"{error} in row {len(records) + 1}, which begins in line {line}"
+        raise InputError(str(path), "a table with its quotes closed", came) from error
+    finally:
+        csv.field_size_limit(limit)
+    return records
 
 
 def _numbered(records: list[list[str]]) -> list[tuple[int, list[str]]]:
