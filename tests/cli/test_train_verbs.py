@@ -188,10 +188,19 @@ def test_another_file_is_evaluated_as_a_whole_by_the_names_of_its_classes(tmp_pa
     assert "train accuracy of A1^LN on other.csv, 7 rows, 5 with a target: " in capsys.readouterr().out
     other.write_text("smiles,kind\nCC,base\nCO,gas\n")
     assert run("evaluate", folder, other) == 2
-    assert (
-        "expected the classes acid, base, salt, as the model was trained; other.csv has 'gas'"
-        in capsys.readouterr().err
-    )
+    assert "targets: expected the classes acid, base, salt; came 'gas'." in capsys.readouterr().err
+    other.write_text("smiles,kind\nCC,base\nCO,base\n")
+    assert run("evaluate", folder, other) == 0
+    assert "on other.csv, 2 rows: " in capsys.readouterr().out
+
+
+def test_classes_that_are_numbers_are_known_however_they_are_written(table, tmp_path, capsys):
+    words = ("--targets", "size", "--task-option", "kind=classification", "--model", "A1^LN", "--out", tmp_path / "run")
+    assert run("train", table, *words, *SMALL) == 0
+    other = tmp_path / "pandas.csv"
+    other.write_text("smiles,size\nCCO,3.0\nCCN,3.0\nC1CC1,5.0\n")
+    assert run("evaluate", tmp_path / "run", other) == 0
+    assert "on pandas.csv, 3 rows: " in capsys.readouterr().out
 
 
 def test_a_run_goes_on_with_the_options_it_began_with(tmp_path, capsys):
@@ -277,6 +286,8 @@ def test_presets_say_where_published_names_hide_a_virtual_tuple(capsys):
         (["train", "csl", "--out", "run", "--encoding", "RWZE:3:4"], "RWSE"),
         (["train", "csl", "--out", "run", "--variant", "Fourier"], "variant"),
         (["train", "csl", "--out", "run", "--task-option", "sed=3"], "seed"),
+        (["train", "csl", "--out", "run", "--task-option", "seed=a"], "seed: expected a whole number; came 'a'"),
+        (["train", "cfi", "--out", "run", "--task-option", "bases=5"], "bases: expected a list; came 5"),
         (["train", "csl", "--out", "run", "--config", "nowhere.yaml"], "nowhere.yaml"),
         (["evaluate", "nowhere"], "nowhere"),
         (["predict", "nowhere", "a.csv", "-o", "b.csv"], "nowhere"),

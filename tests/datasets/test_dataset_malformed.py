@@ -97,6 +97,8 @@ MALFORMED = {
     "option of another": (lambda f: load("zinc", targets="y"), "option: expected one of none; came 'targets'"),
     "unknown target": (lambda f: load("counting", target="square"), "target: expected 'all' or some of triangle"),
     "unknown source": (lambda f: load("csl", source="web"), "source: expected one of 'generated', 'published'; came 'web'"),
+    "a seed that is a word": (lambda f: load("csl", seed="a"), "seed: expected a whole number; came 'a'"),
+    "negative seed": (lambda f: load("csl", seed=-1), "seed: expected a whole number of at least 0; came -1"),
     "fold too high": (lambda f: load("csl", split=5), r"split: expected 0\.\.4 for csl; came 5"),
     "part of folds": (lambda f: load("csl", split="train"), "split: csl has 5 splits, so expected one of their numbers"),
     "unknown protocol": (lambda f: load("alchemy", protocol="mine"), "protocol: expected 'official' or 'paper'; came 'mine'"),
@@ -116,7 +118,11 @@ MALFORMED = {
     ),
     "long rows alone": (lambda f: table(f, "smiles,y\nCC,1,9\n"), "row 2: 'CC, 1' .*it has 3 cells, .*. Are these the columns"),
     "semicolons": (lambda f: table(f, "smiles;y\nCC;1\n"), r"expected columns parted by commas \(.csv\).*; came semicolons"),
-    "open quote": (lambda f: table(f, 'smiles,y\n"CC,1\n'), "expected a table with its quotes closed"),
+    "open quote": (
+        lambda f: table(f, 'smiles,y\n"C\nC",1\nCO,2\n"CC,1\nCN,3\n'),
+        "expected a table with its quotes closed; came unexpected end of data in row 4, which begins in line 5",
+    ),
+    "text after a quote": (lambda f: table(f, 'smiles,y\nC,1\n"CC"N,1\n'), "quotes closed; came .* in row 3, which begins in line 3"),
     "not UTF-8": (lambda f: table(f, b"smiles,y\n\xff\xfe,1\n"), "expected a readable table in UTF-8"),
     "cut gzip": (broken_gzip, "expected a readable table in UTF-8; came Compressed file ended"),
     "text as number": (
@@ -130,9 +136,21 @@ MALFORMED = {
     "target beyond float32": (
         lambda f: table(f, "smiles,y\nCC,1\nCO,1e39\n", invalid="refuse"), "column 'y' holds '1e39', which is no finite number"
     ),
+    "targets that float32 does not tell apart": (
+        lambda f: table(f, "smiles,y\n" + "".join(f"{'C' * item},{item - 10**9}\n" for item in range(1, 13))),
+        "targets: expected numbers that float32 tells apart; came 'y' about -1e.09, which varies by 3.5 .*by 12. Subtract a constant",
+    ),
     "numbers and words": (
         lambda f: table(f, "smiles,y\nCC,1.5\nCO,n.d.\n"),
         "column 'y': expected numbers, or words for classes; came both: 'n.d.' in row 3 among numbers. Say which they are",
+    ),
+    "decimal comma": (
+        lambda f: table(f, 'smiles,y\nCC,"253,84"\nCO,"253,84"\n'),
+        "column 'y': expected numbers, or words for classes; came '253,84' in row 2. Write numbers with a decimal point .*kind=classif",
+    ),
+    "different words": (
+        lambda f: table(f, "smiles,y\n" + "".join(f"{'C' * item},name {item}\n" for item in range(1, 13))),
+        "column 'y': expected .* classes that occur again; came 12 different words in 12 rows, 12 of them once. With kind='classification'",
     ),
     "no target at all": (lambda f: table(f, "smiles,y\nCC,\nCO,nan\n"), "column 'y': expected a target in at least one row; came none"),
     "no class at all": (
@@ -148,7 +166,7 @@ MALFORMED = {
     "unfit metric": (lambda f: table(f, "smiles,y\nCC,1.5\nCO,2\n", metric="ap"), "metric: expected one of 'mae', 'mse' for regression"),
     "no molecule": (lambda f: table(f, "smiles,y\nXX,1\nC1,2\n"), "in every row; came 2 that cannot be used: row 2.*row 3"),
     "refused molecule": (lambda f: table(f, "smiles,y\nXX,1\nCC,2\n", invalid="refuse"), "row 2: 'XX'.*Pass invalid='skip'"),
-    "unknown invalid": (lambda f: table(f, "smiles,y\nCC,1\n", invalid="drop"), "invalid: expected 'skip' or 'refuse'"),
+    "unknown invalid": (lambda f: table(f, "smiles,y\nCC,1\n", invalid="drop"), "invalid: expected one of 'skip', 'refuse'"),
     "unknown split": (lambda f: table(f, "smiles,y\nCC,1.5\n", split="time"), "split: expected 'random', .* or 'column:NAME'; came 'time'"),
     "no split column": (lambda f: table(f, "smiles,y\nCC,1.5\n", split="column:s"), "split: expected a column of .*; came 's'"),
     "bad split word": (
@@ -159,6 +177,13 @@ MALFORMED = {
         lambda f: table(f, "smiles,y,s\nCC,1.5,test\n", targets="y", split="column:s"),
         "split: expected at least one molecule to train on",
     ),
+    "one fraction": (lambda f: table(f, "smiles,y\nCC,1.5\n", fractions=0.5), "fractions: expected a list; came 0.5"),
+    "fraction of a word": (lambda f: table(f, "smiles,y\nCC,1.5\n", fractions=(1, "a", 0)), "fractions: expected a number; came 'a'"),
+    "no fraction": (lambda f: table(f, "smiles,y\nCC,1.5\n", fractions=(float("nan"), 0, 0)), "fractions: expected three numbers"),
+    "neither true nor false": (
+        lambda f: table(f, "smiles,y\nCC,1.5\n", standardise="maybe"), "standardise: expected true or false; came 'maybe'"
+    ),
+    "a column by its number": (lambda f: table(f, "smiles,y\nCC,1.5\n", targets=1), "targets: expected a column of .*; came 1"),
     "bad fractions": (lambda f: table(f, "smiles,y\nCC,1.5\n", fractions=(1, 1, 1)), "fractions: expected three numbers"),
     # packed files
     "no archive": (lambda f: raw_file(f, b"hello"), "expected a complete .npz file of plain arrays"),
@@ -202,6 +227,10 @@ MALFORMED = {
         "x: expected 3 columns, as in graph 0; came 4 in graph 1",
     ),
     "negative type": (lambda f: load([data(x=torch.tensor([-1, 0]))]), "x: expected whole numbers of at least 0.*; came -1"),
+    "y too close together": (
+        lambda f: load([data(y=torch.tensor([1e9 + item], dtype=torch.float64)) for item in range(9)]),
+        "targets: expected numbers that float32",
+    ),
     "infinite y": (lambda f: load([data(y=torch.tensor([float("inf")]))]), "y: expected finite numbers"),
     "negative class": (
         lambda f: load([data(y=torch.tensor([1])), data(y=torch.tensor([-2]))]),
@@ -210,7 +239,7 @@ MALFORMED = {
     "half a class": (lambda f: load([data(y=torch.tensor([0.5]))], kind="classification"), "y: expected one class 0, 1, .. for each item"),
     "every class missing": (lambda f: load([data(y=torch.tensor([-1]))]), "y: expected a class for at least one item; came none"),
     "labels too few": (lambda f: load([data(), data()], labels=[1]), "labels: expected 2, one a graph; came 1"),
-    "unknown level": (lambda f: load([data()], level="pair"), "level: expected 'graph', 'node' or 'edge'; came 'pair'"),
+    "unknown level": (lambda f: load([data()], level="pair"), "level: expected one of 'graph', 'node', 'edge'; came 'pair'"),
     "pairs gone": (lambda f: load([data(edge_label=torch.ones(1))]), r"edge_label_index: expected the pairs to predict, \(2, Q\)"),
     "mask gone": (
         lambda f: load([data(train_mask=torch.ones(2, dtype=torch.bool), y=torch.tensor([0, 1]))]),

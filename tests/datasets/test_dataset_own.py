@@ -92,6 +92,17 @@ def test_networkx_with_labels_of_the_graph_or_a_list():
     assert words.targets == ("even", "odd")
 
 
+def test_known_classes_need_not_all_be_there(tmp_path):
+    graphs = [ring(n, y=torch.tensor([1])) for n in range(3, 9)]
+    (tmp_path / "labels.txt").write_text("b\n" * 6)
+    for task in (
+        load(graphs, classes=["0", "1", "2"]),
+        load(graphs, labels=tmp_path / "labels.txt", classes=["a", "b", "c"]),
+    ):
+        assert task.outputs == 3
+        assert [int(data.y) for data in task.graphs] == [1] * 6
+
+
 def test_directed_and_symmetrised():
     graphs = [nx.path_graph(n, create_using=nx.DiGraph) for n in range(3, 9)]
     with pytest.raises(

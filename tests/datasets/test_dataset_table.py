@@ -1,16 +1,19 @@
 """Tables of molecules: targets, missing values, rows that are no molecules, splits, odd but legal files."""
 
+import csv
 import gzip
 import math
+import re
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
 from tuplet.datasets import load, parallel
 from tuplet.datasets.csv_table import TableRow, read_table
 from tuplet.datasets.table import read_molecules
-from tuplet.errors import InputError
+from tuplet.errors import InputError, OptionError
 from tuplet.graphs.smiles import parse, scaffold
 
 pytest.importorskip("rdkit")
@@ -44,7 +47,17 @@ def test_one_target(write):
     assert task.mean == pytest.approx((float(train.mean()),))
     assert task.std == pytest.approx((float(train.std()),))
     assert task.skipped == ()
-    assert load(write(table(logS=range(10))), standardise=False).mean is None
+    for word in (False, "no", "off", "False"):
+        assert load(write(table(logS=range(10))), standardise=word).mean is None
+    assert load(write(table(logS=range(10))), standardise="yes", seed="7", fractions=np.array([0.5, 0.5, 0])).mean
+
+
+def test_targets_are_rounded_where_that_is_little(write):
+    far = load(write(table(y=[20_000 + number / 7 for number in range(10)])))
+    assert far.graphs[0].y.dtype == torch.float32
+    constant = load(write(table(y=[0.1] * 9 + [0.1 + 1e-17])))
+    assert float(constant.graphs[0].y) == pytest.approx(0.1)
+    assert load(write(table(y=[0.1 + 1e-16 * number for number in range(10)]))).std == (1.0,)
 
 
 def test_missing_targets_are_nan(write):
@@ -68,6 +81,27 @@ def test_binary_and_classes(write):
     assert load(write(table(n=[0, 1] * 5)), kind="regression").metric == "mae"
 
 
+@pytest.mark.parametrize(
+    "cell",
+    ["253,84", "-1,5", ",5", "12 %", "12%", "<0.5", "> 10", "~3", "≤ 1e-3", "−1.5", "1.234,56", "1 234.5", "<1,2e4"],
+)
+def test_words_that_look_like_numbers_are_no_classes(write, cell):
+    path = write(table(y=[f'"{cell}"', f'"{cell}9"'] * 5))
+    with pytest.raises(InputError, match=f"came {re.escape(repr(cell))} in row 2.*kind=classification"):
+        load(path)
+    assert load(path, kind="classification").outputs == 2
+    assert load(write(table(y=[f"{cell.replace(',', '')} cells", "1.1.1.1"] * 5))).kind == "classification"
+
+
+def test_many_words_that_occur_once_are_no_classes(write):
+    words = [f"name {number}" for number in range(9)]
+    assert load(write(table(name=[*words, "name 0"]))).outputs == 9  # few may be so by chance
+    path = write(table(name=[*words, "name 9"]))
+    with pytest.raises(InputError, match="10 different words in 10 rows, 10 of them once"):
+        load(path)
+    assert load(path, kind="classification").outputs == 10
+
+
 def test_missing_classes_are_masked(write):
     words = ["b", "", "a", "NA", "b", "a", "b", "?", "a", "b"]
     task = load(write(table(kind=words)), split="stratified", fractions=(0.5, 0.3, 0.2))
@@ -78,6 +112,18 @@ def test_missing_classes_are_masked(write):
     assert (labels[task.splits[0]["train"]] == -1).sum() in (1, 2)  # missing ones are dealt out evenly too
     numbers = load(write(table(n=[1, 10, "", 1, 1, 1, 1, 1, 1, 1])), kind="classification")
     assert numbers.targets == ("1", "10")
+
+
+def test_known_classes_need_not_all_be_there(write):
+    task = load(write(table(kind=["salt", ""] * 5)), classes=["acid", "base", "salt"])
+    assert (task.kind, task.outputs, task.targets) == ("classification", 3, ("acid", "base", "salt"))
+    assert torch.cat([data.y for data in task.graphs]).tolist() == [2, -1] * 5
+    pandas = load(write(table(kind=["3.0", "1.0"] * 5)), classes=["0", "1", "2", "3"])
+    assert torch.cat([data.y for data in pandas.graphs]).tolist() == [3, 1] * 5
+    with pytest.raises(InputError, match=r"targets: expected the classes 0, 1; came '1\.5'"):
+        load(write(table(kind=["1.5", "1.0"] * 5)), classes=["0", "1"])
+    with pytest.raises(OptionError, match="classes: expected targets that are classes; came regression"):
+        load(write(table(kind=["1.5", "1.0"] * 5)), classes=["0", "1"], kind="regression")
 
 
 def test_rows_that_are_no_molecules_are_told(write):
@@ -121,12 +167,27 @@ def test_odd_but_legal_files(write, tmp_path):
     assert tuple(map(len, tabs.splits[0].values())) == (1, 1, 0)
 
 
+@pytest.mark.parametrize("name", ["m.TSV", "m.Tsv.GZ", "m.CSV", "m.csv.GZ", "m.tsv.csv"])
+def test_endings_in_any_case_say_the_same(tmp_path, name):
+    parted = "\t" if "tsv" in name.lower() and not name.endswith(".csv") else ","
+    text = table(y=range(10)).replace(",", parted).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("GZ") else text)
+    assert len(load(tmp_path / name).graphs) == 10
+
+
 def test_a_quoted_line_break_does_not_shift_row_numbers(write):
     path = write('smiles,note,y\nCC,"two\nlines",1\nBAD,x,2\nCO,y,3.5\n')
     with pytest.warns(UserWarning, match="row 3: 'BAD'"):
         task = load(path, targets="y")
     assert [item.row for item in task.skipped] == [3]
     assert read_table(path).rows[0] == TableRow(2, ["CC", "two\nlines", "1"])
+
+
+def test_a_cell_may_be_long(write):
+    note, limit = "x" * 200_000, csv.field_size_limit()
+    rows = read_table(write(f"smiles,note\nCC,{note}\nCO,\n")).rows
+    assert [len(row.cells[1]) for row in rows] == [200_000, 0]
+    assert csv.field_size_limit() == limit
 
 
 def test_rows_with_problems_are_skipped_and_told_in_the_order_of_the_file(write):

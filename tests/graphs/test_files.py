@@ -19,6 +19,13 @@ def test_graph6_files_hold_a_graph_a_line(tmp_path):
     assert edges(read_graphs(path)[0]) == [(0, 1), (1, 2), (2, 3)]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+    (tmp_path / "graphs.g6").write_text("Ch\nBw\n", encoding="utf-8-sig")
+    assert [data.num_nodes for data in read_graphs(tmp_path / "graphs.g6")] == [4, 3]
+    (tmp_path / "edges.txt").write_text("1 2\n2 1\n", encoding="utf-8-sig")
+    assert read_graphs(tmp_path / "edges.txt")[0].num_nodes == 2
+
+
 def test_a_graph6_string_is_a_graph():
     assert edges(read_graphs("Ch")[0]) == [(0, 1), (1, 2), (2, 3)]
     long = nx.to_graph6_bytes(nx.complete_graph(90), header=False).decode().strip()

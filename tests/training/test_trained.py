@@ -298,6 +298,9 @@ def test_classes_are_known_by_their_names(tmp_path, level):
     assert aligned(other, trained.task).graphs[0][field].tolist() == graphs[0][field].tolist()
     with pytest.raises(OptionError, match=r"task: expected the classes path, ring, star, .*; .* has 'tree'"):
         trained.evaluate(replace(other, targets=("ring", "tree")), "train")
+    numbered = aligned(replace(other, targets=("1.0", "0.0")), replace(trained.task, targets=("0", "1", "2")))
+    assert (numbered.outputs, numbered.targets) == (3, ("0", "1", "2"))
+    assert torch.equal(numbered.graphs[1][field], base.graphs[1][field])
 
 
 def test_numbers_in_another_order_are_refused(tmp_path):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from textwrap import fill
 from typing import Any
 
+from tuplet._values import guess
 from tuplet.cli.table import align
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs.files import read_graphs
@@ -79,14 +79,11 @@ def run_expressivity(model: str, pairs: str | None, draws: int, settings: list[s
 
 
 def options_of(settings: list[str], flag: str = "--set") -> dict[str, Any]:
-    """key=value words as options; values are Python literals, other words are strings."""
+    """key=value words as options, with values as they look."""
     options: dict[str, Any] = {}
     for setting in settings:
         key, sign, value = setting.partition("=")
         if not sign or not key:
             raise OptionError(f"{flag}: expected key=value; came {setting!r}")
-        try:
-            options[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[key] = {"true": True, "false": False}.get(value.lower(), value)
+        options[key] = guess(value)
     return options

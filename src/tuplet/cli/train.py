@@ -176,7 +176,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
 def _complete(arguments: argparse.Namespace, trained: Any) -> bool:
     """Fill in what the run remembers of its data; whether another file is to be evaluated as a whole.
 
-    Of another file than its own the run knows the columns and the kind of the targets, and no split.
+    Of another file than its own the run knows the columns, the kind and the classes of the targets, and no split.
     """
     remembered = trained.config.get("source", {})
     if arguments.source is None and "name" not in remembered:
@@ -196,6 +196,8 @@ def _complete(arguments: argparse.Namespace, trained: Any) -> bool:
     whole = arguments.part is None and arguments.split is None and "fractions" not in said
     more = ["fractions=(1, 0, 0)"] if whole else []
     more += [] if "kind" in said else [f"kind={trained.task.kind}"]
+    named = trained.task.kind == "classification" and trained.task.targets and "classes" not in said
+    more += [f"classes={list(trained.task.targets)!r}"] if named else []
     arguments.task_option = [*arguments.task_option, *more]
     return whole
 

@@ -55,17 +55,14 @@ def read_table(path: str | Path) -> Table:
     header is a row with a problem.
     """
     path = Path(path)
+    name = path.name.lower()
     try:
         content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
+        text = (gzip.decompress(content) if name.endswith(".gz") else content).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise InputError(str(path), "a readable table in UTF-8", str(error)) from error
-    delimiter = "\t" if ".tsv" in path.suffixes else ","
-    try:
-        records = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        raise InputError(str(path), "a table with its quotes closed", str(error)) from error
-    numbered = _numbered(records)
+    delimiter = "\t" if name.removesuffix(".gz").endswith(".tsv") else ","
+    numbered = _numbered(_records(path, text, delimiter))
     if not numbered:
         raise InputError(str(path), "a header and at least one row", "an empty file")
     header = [cell.strip() for cell in numbered[0][1]]
@@ -77,6 +74,24 @@ def read_table(path: str | Path) -> Table:
     if len(header) == 1 and ";" in header[0]:
         raise InputError(str(path), "columns parted by commas (.csv) or tabs (.tsv)", "semicolons")
     return Table(path, header, [_row(number, cells, len(header)) for number, cells in numbered[1:]])
+
+
+def _records(path: Path, text: str, delimiter: str) -> list[list[str]]:
+    """Cells of all rows; a cell may be as long as the text."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    records: list[list[str]] = []
+    line = 1
+    limit = csv.field_size_limit(len(text) + 1)
+    try:
+        for cells in reader:
+            records.append(cells)
+            line = reader.line_num + 1
+    except csv.Error as error:
+        came = f"{error} in row {len(records) + 1}, which begins in line {line}"
+        raise InputError(str(path), "a table with its quotes closed", came) from error
+    finally:
+        csv.field_size_limit(limit)
+    return records
 
 
 def _numbered(records: list[list[str]]) -> list[tuple[int, list[str]]]:

@@ -8,11 +8,13 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch_geometric.data import Data
 
+from tuplet._values import convert
 from tuplet.datasets.catalogue import CATALOGUE, row_of
 from tuplet.datasets.files import TABLES, TEXTS, check_file, is_table
 from tuplet.datasets.own import load_graphs
@@ -102,16 +104,26 @@ def _given(split: Any) -> dict[str, Any]:
 
 
 def _call(function: Callable[..., Task], options: dict[str, Any], *arguments: Any, **more: Any) -> Task:
-    """Call with options that the function has, refusing others by name."""
+    """Call with options that the function has, each as it is declared; others are refused by name."""
     fixed = set(function.keywords) if isinstance(function, partial) else set()
     parameters = inspect.signature(function).parameters.values()
     known = [item.name for item in parameters if item.kind is item.KEYWORD_ONLY and item.name not in fixed | {"split"}]
-    for name in options:
+    declared = get_type_hints(function.func if isinstance(function, partial) else function)
+    read = {}
+    for name, value in options.items():
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise OptionError(f"option: expected one of {', '.join(known) or 'none'}; came {name!r}.{hint}")
-    return function(*arguments, **options, **more)
+        read[name] = convert(name, declared[name], value) if _is_one(declared[name]) else value
+    if read.get("seed", 0) < 0:
+        raise OptionError(f"seed: expected a whole number of at least 0; came {read['seed']}")
+    return function(*arguments, **read, **more)
+
+
+def _is_one(kind: Any) -> bool:
+    """Whether a declared kind is one kind of values, or None; what may be of several kinds the function itself looks at."""
+    return not isinstance(kind, UnionType) or len({*get_args(kind)} - {NoneType}) == 1
 
 
 def _chosen(task: Task, split: Any) -> Task:

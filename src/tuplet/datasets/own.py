@@ -35,6 +35,7 @@ def load_graphs(
     fractions: Sequence[float] = FRACTIONS,
     level: Level | None = None,
     kind: Kind | None = None,
+    classes: Sequence[str] | None = None,
     loss: Loss | None = None,
     metric: Metric | None = None,
     directed: bool = False,
@@ -55,25 +56,26 @@ def load_graphs(
         level: "graph", "node" or "edge"; by default "edge" if graphs have ``edge_label``, "node" if the only graph has a
             ``train_mask``, else "graph".
         kind: regression, classification or binary; by default what the targets look like (see ``targets``).
+        classes: names of the classes in the order of their numbers, of which graphs may have some, as for ``table.load_table``.
         loss, metric: by default the usual ones of the kind.
         directed, undirected: how edges are read, as for ``tuplet.read``; "symmetrise" adds missing reverses once, here.
         standardise: whether training standardises real targets.
         name: of the task.
     """
+    kind = kind or (None if classes is None else "classification")
     items = _as_list(graphs)
     if undirected == "symmetrise" and not directed:
         items = [_both_ways(data) for data in items]
     _check(items, directed)
     where = level or _level(items)
-    if where not in ("graph", "node", "edge"):
-        raise OptionError(f"level: expected 'graph', 'node' or 'edge'; came {where!r}")
     field = "edge_label" if where == "edge" else "y"
     if labels is not None:
         if where != "graph":
             raise OptionError(f"labels: expected targets in data.{field} of a {where} task; came labels")
-        found = _labelled(labels, len(items), kind)
+        found = _labelled(labels, len(items), kind, least=2 if classes is None else 1)
     else:
         found = _own_targets(items, where, kind)
+    found = found if classes is None else found.among(classes)
     items = _with_targets(items, found, where)
     parts = _split(items, found, where, split, seed, fractions)
     train = parts[0]["train"]
@@ -154,12 +156,12 @@ def _own_targets(items: list[Data], level: Level, kind: Kind | None) -> Targets:
     return from_tensors(list(values), kind)
 
 
-def _labelled(labels: str | Path | Sequence[Any], count: int, kind: Kind | None) -> Targets:
+def _labelled(labels: str | Path | Sequence[Any], count: int, kind: Kind | None, least: int) -> Targets:
     if not isinstance(labels, (str, Path)):
         if len(labels) != count:
             raise InputError("labels", f"{count}, one a graph", f"{len(labels)}")
         if any(isinstance(label, str) for label in labels) and all(isinstance(label, str | None) for label in labels):
-            return from_cells(["label"], [[label or ""] for label in labels], range(count), kind)
+            return from_cells(["label"], [[label or ""] for label in labels], range(count), kind, least)
         return from_tensors([torch.as_tensor(label) for label in labels], kind)
     try:
         lines = Path(labels).read_text(encoding="utf-8-sig").splitlines()
@@ -172,7 +174,7 @@ def _labelled(labels: str | Path | Sequence[Any], count: int, kind: Kind | None)
         if len(row) != len(cells[0]):
             raise InputError("labels", f"{len(cells[0])} in every line of {labels}", f"{len(row)} in line {number}")
     names = [f"target {place}" for place in range(len(cells[0]))]
-    return from_cells(names, cells, range(1, count + 1), kind)
+    return from_cells(names, cells, range(1, count + 1), kind, least)
 
 
 def _with_targets(items: list[Data], found: Targets, level: Level) -> list[Data]:

@@ -119,7 +119,7 @@ def stratified_folds(labels: Sequence[int], folds: int, seed: int = 0) -> tuple[
 
 def _sizes(count: int, fractions: Sequence[float]) -> tuple[int, int, int]:
     values = tuple(float(value) for value in fractions)
-    if len(values) != 3 or min(values) < 0 or values[0] == 0 or abs(sum(values) - 1) > 1e-6:
+    if len(values) != 3 or min(values) < 0 or values[0] == 0 or not abs(sum(values) - 1) <= 1e-6:
         raise OptionError(f"fractions: expected three numbers for train, val, test that sum to 1; came {fractions}")
     train = max(1, int(values[0] * count + 1e-9))
     val = max(0, int((values[0] + values[1]) * count + 1e-9) - train)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +38,7 @@ def load_table(
     fractions: Sequence[float] = FRACTIONS,
     invalid: Literal["skip", "refuse"] = "skip",
     kind: Kind | None = None,
+    classes: Sequence[str] | None = None,
     loss: Loss | None = None,
     metric: Metric | None = None,
     standardise: bool = True,
@@ -56,13 +57,14 @@ def load_table(
         invalid: "skip" leaves rows out that cannot be used (too many or too few cells, no molecule, no number where a target is
             one), with a warning that lists them and with ``task.skipped``; "refuse" raises.
         kind: regression, classification or binary; by default what the cells look like (see ``targets.from_cells``).
+        classes: names of the classes in the order of their numbers, as ``trained.task.targets`` of a model, of which the table may
+            have some; by default those that it has, at least two.
         loss, metric: by default the usual ones of the kind.
         standardise: whether training standardises real targets.
         processes: that read molecules; by default one for each core if there are many.
         progress: is told molecules done and in all.
     """
-    if invalid not in ("skip", "refuse"):
-        raise OptionError(f"invalid: expected 'skip' or 'refuse'; came {invalid!r}")
+    kind = kind or (None if classes is None else "classification")
     table = read_table(path)
     place = table.column(smiles, "smiles")
     chosen = _targets(table, smiles, targets, split)
@@ -76,7 +78,8 @@ def load_table(
     _report(table.path, skipped, invalid, len(kept))
     _report_repeats(table.path, kept, place)
     cells = [[row.cells[column] for column in wanted] for row in kept]
-    found = from_cells(chosen, cells, [row.number for row in kept], kind)
+    found = from_cells(chosen, cells, [row.number for row in kept], kind, least=2 if classes is None else 1)
+    found = found if classes is None else found.among(classes)
     parts = _split(table, kept, found, read.scaffolds, split, seed, fractions)
     if not len(parts["train"]):
         raise InputError("split", "at least one molecule to train on", f"none with split={split!r}")
@@ -178,7 +181,7 @@ def work(options: Mapping[str, Any], part: Arrays) -> Arrays:
 
 def _targets(table: Table, smiles: str, targets: str | Sequence[str] | None, split: str | None) -> list[str]:
     if targets is not None:
-        chosen = [targets] if isinstance(targets, str) else list(targets)
+        chosen = [targets] if isinstance(targets, str) or not isinstance(targets, Iterable) else list(targets)
         if not chosen or len(set(chosen)) < len(chosen) or smiles in chosen:
             raise OptionError(f"targets: expected different columns other than {smiles!r}; came {chosen}")
         return chosen

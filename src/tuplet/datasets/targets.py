@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -16,6 +18,14 @@ from tuplet.errors import InputError, OptionError
 MISSING = {"", "nan", "na", "n/a", "null", "none", "?"}
 """Cells that say that a target is missing, in any case."""
 LARGEST = torch.finfo(torch.float32).max
+COARSE = 0.01
+"""Largest rounding of a target to float32, in standard deviations."""
+FEW = 10
+"""Fewer classes than these may each occur once by chance."""
+_AMOUNT = re.compile(
+    r"[<>~≤≥≈=]*\s*[+−-]?(\d+[.,]?\d*|[.,]\d+|\d{1,3}([.,'’\s]\d{3})+([.,]\d+)?)(e[+−-]?\d+)?\s*%?", re.IGNORECASE
+)
+"""A number as people write it: with a decimal comma, thousands in groups, a percent sign, or as a bound."""
 _USUAL: dict[str, tuple[Loss, Metric]] = {
     "regression": ("l1", "mae"),
     "classification": ("cross_entropy", "accuracy"),
@@ -43,6 +53,16 @@ class Targets:
         """The loss and metric asked for, else the usual ones of the kind."""
         return loss or _USUAL[self.kind][0], metric or _USUAL[self.kind][1]
 
+    def among(self, classes: Sequence[str]) -> Targets:
+        """The same targets with the numbers that their classes have in ``classes``, of which some may be absent."""
+        if self.kind != "classification":
+            raise OptionError(f"classes: expected targets that are classes; came {self.kind}")
+        places = [place_of(name, classes) for name in self.names]
+        if None in places:
+            raise InputError("targets", f"the classes {', '.join(classes)}", repr(self.names[places.index(None)]))
+        numbers = torch.tensor([*places, NO_CLASS])  # a missing class, -1, is the last
+        return Targets(numbers[self.y], "classification", len(classes), tuple(classes))
+
     def moments(self, train: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
         """Mean and standard deviation of each real target over the training items; 1 where it does not vary."""
         if self.kind != "regression":
@@ -56,17 +76,33 @@ class Targets:
         return tuple(means), tuple(stds)
 
 
-def from_cells(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Sequence[int], kind: Kind | None) -> Targets:
+def place_of(name: str, classes: Sequence[str]) -> int | None:
+    """Place of a class among others: of the same text, else of the same number, as 0.0 is 0; None if it is not there."""
+    if name in classes:
+        return classes.index(name)
+    number = _number(name)
+    return next((place for place, other in enumerate(classes) if number is not None and _number(other) == number), None)
+
+
+def from_cells(
+    names: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    rows: Sequence[int],
+    kind: Kind | None,
+    least: int = 2,
+) -> Targets:
     """Targets from text.
 
-    With ``kind=None`` one column of words makes classes, numbers that are all 0 or 1 binary targets, all others regression;
-    a column of words and numbers is refused.
+    With ``kind=None`` one column of words makes classes, numbers that are all 0 or 1 binary targets, all others regression.
+    Refused are a column of words and numbers, words that look like numbers ("253,84", "12 %", "<0.5"), and words of which nearly
+    each occurs once.
 
     Args:
         names: of the columns.
         cells: one list a row.
         rows: numbers of the rows in their file, for messages.
         kind: what they are.
+        least: number of classes, if they are some.
     """
     for place, name in enumerate(names):
         if all(_missing(row[place]) for row in cells):
@@ -76,9 +112,9 @@ def from_cells(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Seque
         item, (_, reason) = next(iter(bad.items()))
         raise InputError("targets", "finite numbers, or nothing", f"row {rows[item]}, where {reason}")
     if _are_classes(names, cells, rows, kind):
-        return _classes(names, cells)
+        return _classes(names, cells, least)
     numbers = [[_number(cell) for cell in row] for row in cells]
-    y = torch.tensor(numbers, dtype=torch.float32).reshape(len(cells), len(names))
+    y = torch.tensor(numbers, dtype=torch.float64).reshape(len(cells), len(names))
     return _real(y, tuple(names), kind)
 
 
@@ -108,8 +144,8 @@ def from_tensors(values: Sequence[Tensor], kind: Kind | None) -> Targets:
     whole = not y.is_floating_point() and y.dtype != torch.bool
     if kind == "classification" or (kind is None and whole and y.shape[1] == 1):
         return classes_of(y)
-    y = y.float()
-    if bool(y.isinf().any()):
+    y = y.double()
+    if bool((y.abs() > LARGEST).any()):
         raise InputError("y", "finite numbers, or NaN where a target is missing", "infinity")
     return _real(y, tuple(f"target {place}" for place in range(y.shape[1])), kind)
 
@@ -141,10 +177,26 @@ def _are_classes(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Seq
             f"both: {cell!r} in row {number} among numbers",
             "Say which they are: kind='regression' or 'classification' (--task-option kind=regression).",
         )
+    if words:
+        _refuse_no_classes(f"column {names[0]!r}", words)
     return bool(words)
 
 
-def _classes(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Targets:
+def _refuse_no_classes(field: str, words: Sequence[tuple[str, int]]) -> None:
+    """Refuse words, with their rows, that nobody would take for classes."""
+    anyway = "With kind='classification' (--task-option kind=classification) they are classes all the same."
+    for cell, number in words:
+        if _AMOUNT.fullmatch(cell.strip()):
+            hint = f"Write numbers with a decimal point and no other signs. {anyway}"
+            raise InputError(field, "numbers, or words for classes", f"{cell!r} in row {number}", hint)
+    counts = Counter(cell.strip() for cell, _ in words)
+    alone = sum(count == 1 for count in counts.values())
+    if len(counts) >= FEW and alone > 0.9 * len(counts):
+        came = f"{len(counts)} different words in {len(words)} rows, {alone} of them once"
+        raise InputError(field, "numbers, or words for classes that occur again", came, anyway)
+
+
+def _classes(names: Sequence[str], cells: Sequence[Sequence[str]], least: int) -> Targets:
     if len(names) != 1:
         raise OptionError(f"targets: expected one column for classification; came {len(names)}")
     words = [None if _missing(row[0]) else row[0].strip() for row in cells]
@@ -152,17 +204,30 @@ def _classes(names: Sequence[str], cells: Sequence[Sequence[str]]) -> Targets:
         {word for word in words if word is not None},
         key=lambda word: (_number(word) is None, _number(word) or 0.0, word),
     )
-    if len(known) < 2:
+    if len(known) < least:
         raise InputError(f"column {names[0]!r}", "at least two classes", f"{known[0]!r} alone")
     place: dict[str | None, int] = {None: NO_CLASS, **{word: number for number, word in enumerate(known)}}
     return Targets(torch.tensor([place[word] for word in words]), "classification", len(known), tuple(known))
+
+
+def _refuse_coarse(name: str, values: Tensor) -> None:
+    """Refuse float64 values that lie so close together, far from zero, that float32 would change what is to be learned."""
+    if not len(values):
+        return
+    spread, rounding = float(values.std(correction=0)), float((values - values.float()).abs().max())
+    noise = 1e-12 * float(values.abs().max())  # a constant computed in float64 varies too
+    if spread > noise and rounding > COARSE * spread:
+        came = f"{name!r} about {float(values.mean()):.6g}, which varies by {spread:.2g} and would be rounded by {rounding:.2g}"
+        raise InputError("targets", "numbers that float32 tells apart", came, "Subtract a constant from them.")
 
 
 def _real(y: Tensor, names: tuple[str, ...], kind: Kind | None) -> Targets:
     flags = bool(((y == 0) | (y == 1) | y.isnan()).all())
     if kind == "binary" and not flags:
         raise InputError("targets", "0, 1 or nothing for kind='binary'", "other numbers")
-    return Targets(y, kind or ("binary" if flags else "regression"), y.shape[1], names)
+    for name, column in zip(names, y.t(), strict=True):
+        _refuse_coarse(name, column[~column.isnan()])
+    return Targets(y.float(), kind or ("binary" if flags else "regression"), y.shape[1], names)
 
 
 def _known(kind: str | None) -> None:

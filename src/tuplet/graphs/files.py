@@ -18,7 +18,7 @@ def read_graphs(source: str | Path, directed: bool = False) -> list[Data]:
     A file whose lines hold two words each is an edge list: nodes are the words, numbered in the order in which they first
     appear (numbers in their own order), and a line of one word is a node. A line ``node = label``, with spaces around the
     sign, gives a node a whole number as its label; all nodes of a file have one, or none has. Any other file is graph6.
-    Empty lines and lines that begin with "#" are skipped.
+    Empty lines and lines that begin with "#" are skipped, as is a byte order mark.
 
     Args:
         source: the file, or the graph6 string.
@@ -37,7 +37,7 @@ def read_graphs(source: str | Path, directed: bool = False) -> list[Data]:
                 "graphs", "a file, or a graph6 string", f"{str(source)[:60]!r}: no such file; {error}"
             ) from error
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("graphs", "a readable text file", f"{path}: {error}") from error
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line and not line.startswith("#")]

@@ -2,6 +2,10 @@
 
 A column of ``x`` or ``edge_attr`` is the place of a value in its list; what is not in the list has the last place. Atoms are
 nodes in the order of the SMILES, hydrogens are not nodes unless they must be ("[H][H]"). Needs rdkit (extra ``mol``).
+
+Chirality is as OGB has it: which way the neighbours turn in the order in which the SMILES names them. So a chiral molecule has
+other features in another writing: "N[C@@H](C)C(=O)O" is "C[C@H](N)C(=O)O", and has the features of its mirror image. Molecules
+are told apart if all SMILES, in training and in use, are written in one way, as rdkit's ``CanonSmiles`` does.
 """
 
 from __future__ import annotations

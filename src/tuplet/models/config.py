@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tuplet._scalars import plain_scalar
+from tuplet._values import plain_scalar
 from tuplet.attention import check_backend
 from tuplet.encodings import Encoding
 from tuplet.encodings import parse as parse_encoding

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from tuplet.datasets.targets import place_of
 from tuplet.datasets.task import NO_CLASS
 from tuplet.errors import OptionError
 from tuplet.training.store import TaskInfo
@@ -31,13 +32,14 @@ def aligned(task: Task, known: TaskInfo) -> Task:
                 f"targets: expected {', '.join(known.targets)}, in this order; {task.name} has {', '.join(task.targets)}"
             )
         return task
-    for name in task.targets:
-        if name not in known.targets:
+    places = [place_of(name, known.targets) for name in task.targets]
+    for name, place in zip(task.targets, places, strict=True):
+        if place is None:
             raise OptionError(
                 f"task: expected the classes {', '.join(known.targets)}, as the model was trained; {task.name} has {name!r}"
             )
     field = "edge_label" if task.level == "edge" else "y"
-    numbers = torch.tensor([*map(known.targets.index, task.targets), NO_CLASS])  # a missing class, -1, is the last
+    numbers = torch.tensor([*places, NO_CLASS])  # a missing class, -1, is the last
     graphs = [_renumbered(graph, field, numbers) for graph in task.graphs]
     return replace(task, graphs=graphs, outputs=known.outputs, targets=known.targets)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal, get_type_hints
 
+from tuplet._values import convert
 from tuplet.errors import OptionError
-from tuplet.training.values import convert, numbers
+from tuplet.training.values import numbers
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tuplet._extras import require
+from tuplet._values import convert
 from tuplet.errors import OptionError
 from tuplet.training.options import TrainOptions, refuse_unknown
 from tuplet.training.settings import merge, read_yaml, split_settings
-from tuplet.training.values import convert
 
 ANY = "*"
 """Stands for every model that a file does not name."""

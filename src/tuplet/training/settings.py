@@ -13,9 +13,9 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from tuplet._extras import require
+from tuplet._values import convert, guess
 from tuplet.errors import OptionError
 from tuplet.training.options import TrainOptions, field_types
-from tuplet.training.values import convert, guess
 
 
 def to_yaml(options: TrainOptions) -> str:

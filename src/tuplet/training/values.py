@@ -1,47 +1,13 @@
-"""Values of options: text and YAML scalars become what the option is declared to be, or are refused by name."""
+"""Lists of numbers, such as seeds, from text and YAML scalars."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Mapping, Sequence
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from collections.abc import Sequence
+from typing import Any
 
-from tuplet._scalars import plain_scalar
+from tuplet._values import plain_scalar
 from tuplet.errors import OptionError
-
-WORDS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
-NOTHING = ("none", "null", "")
-
-
-def convert(name: str, kind: Any, value: Any) -> Any:
-    """``value`` as the type ``kind`` of the option ``name``; numbers may come as text."""
-    value = plain_scalar(value)
-    if get_origin(kind) in (Union, UnionType):
-        if value is None or (isinstance(value, str) and value.lower() in NOTHING):
-            return None
-        (kind,) = (part for part in get_args(kind) if part is not NoneType)
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise OptionError(f"{name}: expected one of {', '.join(map(repr, get_args(kind)))}; came {value!r}")
-        return value
-    if kind is bool:
-        found = WORDS.get(value.lower()) if isinstance(value, str) else value
-        return _expect(name, isinstance(found, bool), found, "true or false", value)
-    if kind is int:
-        whole = isinstance(value, float) and value.is_integer()
-        text = isinstance(value, str) and re.fullmatch(r"[+-]?\d[\d_]*", value.strip())
-        found = int(value) if whole or text else value
-        return _expect(name, isinstance(found, int) and not isinstance(found, bool), found, "a whole number", value)
-    if kind is float:
-        found = _float(value)
-        return _expect(name, isinstance(found, float), found, "a number", value)
-    if kind is str:
-        return _expect(name, isinstance(value, str) and value != "", value, "a text", value)
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise OptionError(f"{name}: expected options by name, as in {{dim: 64}}; came {value!r}")
-    return dict(value)
 
 
 def numbers(name: str, value: Any) -> tuple[int, ...]:
@@ -59,35 +25,3 @@ def numbers(name: str, value: Any) -> tuple[int, ...]:
     if not found or len(set(found)) < len(found):
         raise OptionError(f"{name}: expected at least one number, each once; came {value!r}")
     return tuple(found)
-
-
-def guess(text: str) -> Any:
-    """A value of unknown type from text: a Python literal, true / false / none, a list of words, or the text itself."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        pass
-    word = text.strip()
-    if word.lower() in ("true", "false"):
-        return WORDS[word.lower()]
-    if word.lower() in ("none", "null"):
-        return None
-    if word.startswith("[") and word.endswith("]"):
-        return [guess(part.strip()) for part in word[1:-1].split(",") if part.strip()]
-    return text
-
-
-def _float(value: Any) -> Any:
-    """PyYAML reads 1e-3 as text: only 1.0e-3 is a number in YAML 1.1."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _expect(name: str, fits: bool, found: Any, expected: str, came: Any) -> Any:
-    if not fits:
-        raise OptionError(f"{name}: expected {expected}; came {came!r}")
-    return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from tuplet._scalars import plain_scalar
+from tuplet._values import plain_scalar
 from tuplet.encodings import DEG, SPD, Encoding
 from tuplet.errors import ModelNameError, OptionError
 from tuplet.graphs import Features
