@@ -180,7 +180,7 @@ def test_a_file_of_graphs(rings, tmp_path):
 
 def test_a_graph6_line_that_fails_is_a_row_with_an_error_text(rings, tmp_path):
     folder, _ = rings
-    (tmp_path / "graphs.g6").write_text("# two good ones\nDqK\n!!\n\nC]\n")
+    (tmp_path / "graphs.g6").write_text("DqK\n# another good one\n!!\n\nC]\n", encoding="utf-8-sig")
     assert predict_file(folder, tmp_path / "graphs.g6", tmp_path / "out.csv") == (3, 1)
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
     assert [row["predicted"] != "" for row in rows] == [True, False, True]

@@ -92,7 +92,7 @@ def _graphs(path: Path) -> Sequence[Data | Unreadable]:
     if path.suffix.lower() not in GRAPH6:
         return read_graphs(path)
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("file", "a readable text file", f"{path}: {error}") from error
     return [_graph(line) for line in lines if line.strip() and not line.startswith("#")]
