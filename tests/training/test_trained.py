@@ -167,6 +167,18 @@ def test_molecules_from_smiles_and_from_a_file(molecules):
     torch.testing.assert_close(trained.predict(texts).values, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["told.tsv", "told.csv.gz", "TOLD.TSV.GZ"])
+def test_a_table_of_predictions_can_be_read_again(molecules, tmp_path, name):
+    folder, _ = molecules
+    table, again = tmp_path / "molecules.csv", tmp_path / "again.csv"
+    table.write_text('smiles,note\nCCO,"a, b"\nN,c\n')
+    predict_file(folder / "run", table, tmp_path / name)
+    assert predict_file(folder / "run", tmp_path / name, again) == (2, 0)
+    rows = list(csv.DictReader(again.open()))
+    assert [row["note"] for row in rows] == ["a, b", "c"]
+    assert [row["predicted_half"] for row in rows] == [row["tuplet_predicted_half"] for row in rows]
+
+
 def test_a_file_of_graphs(rings, tmp_path):
     folder, _ = rings
     (tmp_path / "graphs.g6").write_text("DqK\nC]\n")
@@ -308,6 +320,8 @@ def test_numbers_in_another_order_are_refused(tmp_path):
     train(task, options(epochs=1), tmp_path, show=False)
     with pytest.raises(OptionError, match="targets: expected nodes, ones, in this order; sizes has ones, nodes"):
         load(tmp_path).evaluate(replace(task, targets=("ones", "nodes")))
+    with pytest.raises(OptionError, match="targets: expected nodes, ones, in this order; sizes has atoms, nodes"):
+        load(tmp_path).evaluate(replace(task, targets=("atoms", "nodes")))
     assert load(tmp_path).evaluate(replace(task, targets=("atoms", "ones"))) == load(tmp_path).evaluate(task)
 
 

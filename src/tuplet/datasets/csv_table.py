@@ -48,6 +48,12 @@ class Table:
         return self.header.index(name)
 
 
+def packing_of(path: Path) -> tuple[str, bool]:
+    """What parts the cells of a table, and whether it is packed with gzip, by its name."""
+    name = path.name.lower()
+    return "\t" if name.removesuffix(".gz").endswith(".tsv") else ",", name.endswith(".gz")
+
+
 def read_table(path: str | Path) -> Table:
     """All rows of a CSV or TSV file, packed with gzip or not; UTF-8, with or without a byte order mark.
 
@@ -55,13 +61,12 @@ def read_table(path: str | Path) -> Table:
     header is a row with a problem.
     """
     path = Path(path)
-    name = path.name.lower()
+    delimiter, packed = packing_of(path)
     try:
         content = path.read_bytes()
-        text = (gzip.decompress(content) if name.endswith(".gz") else content).decode("utf-8-sig")
+        text = (gzip.decompress(content) if packed else content).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         raise InputError(str(path), "a readable table in UTF-8", str(error)) from error
-    delimiter = "\t" if name.removesuffix(".gz").endswith(".tsv") else ","
     numbered = _numbered(_records(path, text, delimiter))
     if not numbered:
         raise InputError(str(path), "a header and at least one row", "an empty file")

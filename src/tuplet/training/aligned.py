@@ -27,7 +27,8 @@ def aligned(task: Task, known: TaskInfo) -> Task:
     if task.kind != known.kind or not task.targets or not known.targets or task.targets == known.targets:
         return task
     if task.kind != "classification":
-        if sorted(task.targets) == sorted(known.targets):
+        moved = (place != known.targets.index(name) for place, name in enumerate(task.targets) if name in known.targets)
+        if any(moved):
             raise OptionError(
                 f"targets: expected {', '.join(known.targets)}, in this order; {task.name} has {', '.join(task.targets)}"
             )

@@ -37,10 +37,10 @@ def write(path: Path, data: bytes) -> None:
         raise cannot_write(path, error) from error
 
 
-def table_text(lines: Iterable[Sequence[Any]]) -> bytes:
+def table_text(lines: Iterable[Sequence[Any]], delimiter: str = ",") -> bytes:
     """Lines of cells as the content of a CSV file."""
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(lines)
+    csv.writer(buffer, delimiter=delimiter, lineterminator="\n").writerows(lines)
     return buffer.getvalue().encode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from tuplet.datasets.csv_table import read_table
+from tuplet.datasets.csv_table import packing_of, read_table
 from tuplet.datasets.files import GRAPH6, check_file, is_table
 from tuplet.datasets.local import packed_graphs, read_arrays
 from tuplet.errors import InputError, OptionError
@@ -56,7 +57,7 @@ def predict_file(
         run: a run folder or a model folder.
         source: a .csv or .tsv file with a column of SMILES; graph6 lines (.g6); graphs with features in the packed form
             (.npz, see ``tuplet.datasets.pack``); or an edge list as for ``tuplet.graphs.files.read_graphs``.
-        out: the table to write; its folder is made.
+        out: the table to write, parted by tabs if it ends in .tsv, packed if it ends in .gz; its folder is made.
         smiles: name of the column; by default as in the file that the model was trained on, else "smiles".
         batch_size: graphs at once.
         device: where the model runs.
@@ -68,7 +69,9 @@ def predict_file(
     trained = load(run, device)
     read = _read(trained, Path(source), smiles)
     told = trained.predict(read.items, batch_size=batch_size, progress=progress)
-    write(Path(out), _text(read, told, numbered=trained.task.level != "graph"))
+    delimiter, packed = packing_of(Path(out))
+    text = table_text(_lines(read, told, numbered=trained.task.level != "graph"), delimiter)
+    write(Path(out), gzip.compress(text, mtime=0) if packed else text)
     return len(read.items), sum(error is not None for error in told.errors)
 
 
@@ -105,8 +108,8 @@ def _graph(line: str) -> Data | Unreadable:
         return Unreadable(str(error))
 
 
-def _text(read: Source, told: Predictions, numbered: bool) -> bytes:
-    """The table; ``numbered`` tells rows of one graph apart."""
+def _lines(read: Source, told: Predictions, numbered: bool) -> list[list[Any]]:
+    """The lines of the table; ``numbered`` tells rows of one graph apart."""
     owners = told.owner.tolist()
     header = read.header
     within: list[list[int]] = [[] for _ in owners]
@@ -119,7 +122,7 @@ def _text(read: Source, told: Predictions, numbered: bool) -> bytes:
         [*read.left[owner], *number, *row, told.errors[owner] or ""]
         for owner, number, row in zip(owners, within, told.rows(), strict=True)
     ]
-    return table_text([[*header, *added], *rows])
+    return [[*header, *added], *rows]
 
 
 def _free(name: str, taken: Sequence[str]) -> str:
