@@ -123,9 +123,7 @@ def peak_memory() -> int:
 
 def process_peak() -> int:
     """Most bytes that this process has held, as the operating system counts them; 0 where it does not say."""
-    with suppress(
-        OSError, StopIteration
-    ):  # Linux, where the other number knows what stood here before the program began
+    with suppress(OSError, StopIteration):  # on Linux the number below begins with what stood here before the program
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     try:
