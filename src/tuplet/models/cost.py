@@ -6,14 +6,12 @@ token. Attention keeps nothing of the size of the pairs but for rows, which are 
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import comb
 
 import torch
 
-from tuplet._memory import kept_bytes
+from tuplet._memory import available_bytes
 from tuplet.attention.kernels import favor_features
 from tuplet.attention.listing import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAIRS_COMPILED
 from tuplet.errors import TooLargeError
@@ -322,18 +320,6 @@ def _forward_flops(config: ModelConfig, sizes: _Sizes, pairs: int, groups: int) 
     update = 4 * d * d * (sizes.keys + sizes.pairs_of_nodes) if config.choices.cross else 0
     embedding = 2 * d * d * sizes.queries
     return int(config.depth * (project + feed_forward + attention + virtual + update) + embedding)
-
-
-def available_bytes(device: torch.device) -> int:
-    """Memory that a new allocation on the device could get; what the process has freed and keeps is had first."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    with suppress(OSError), open("/proc/meminfo") as lines:  # every batch asks, and it stands near the top
-        for line in lines:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024 + kept_bytes()
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def refuse_if_too_large(cost: Cost, config: ModelConfig, device: torch.device) -> None:

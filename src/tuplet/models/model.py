@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from tuplet._memory import available_bytes
 from tuplet.attention import FavorFeatures, resolve_backend
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs import GraphBatch
@@ -21,7 +22,7 @@ from tuplet.kernels.normed import Normed, values
 from tuplet.models.attention import TokenAttention
 from tuplet.models.block import Block, computed_again, make_norm
 from tuplet.models.config import ModelConfig
-from tuplet.models.cost import BYTES_A_SIMPLEX, Cost, available_bytes, estimate, most_tokens, refuse_if_too_large
+from tuplet.models.cost import BYTES_A_SIMPLEX, Cost, estimate, most_tokens, refuse_if_too_large
 from tuplet.models.cross import CrossUpdate
 from tuplet.models.encoded import EncodingTable, pair_width
 from tuplet.models.explain import Explanation, explain_layer
