@@ -27,6 +27,8 @@ CASES = [
     ("A3(connected)", 120, {}),
     ("A3(connected)^LN", 400, {}),
     ("A3(random:15000)^Ngbh+", 60, {}),
+    ("A3(random:64)^Ngbh+", 4000, {}),
+    ("A2(random:64)^Ngbh", 4000, {"softmax": "joint"}),
     ("AS0:1", 500, {}),
     ("AS0:1+bias", 500, {}),
     ("AS0:1+reweight", 500, {"phi": "mlp"}),
@@ -186,6 +188,29 @@ def test_too_large_is_refused_in_words_at_once(name):
     message = str(error.value)
     for part in (name, "n = 20000", "GB", "tokens", "pairs", "dim = 64", "Cheaper:", "^LN"):
         assert part in message
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("A1^Ngbh+", {}),
+        ("A1^Ngbh++VT", {}),
+        ("A3(random:64)^Ngbh+", {}),
+        ("A2(connected)^Ngbh+", {}),
+        ("A2(random:64)^Ngbh", {"softmax": "joint"}),
+    ],
+)
+def test_types_of_pairs_of_nodes_are_refused_before_they_are_made(name, options, monkeypatch):
+    """A byte for each pair is more than all tokens of a large graph take."""
+    model = tuplet.build(name, dim=8, depth=1, heads=4, **options)
+    batch = tuplet.read(nx.cycle_graph(4000))
+    monkeypatch.setattr(cost_module, "available_bytes", lambda device: 15_000_000)
+
+    def refused():
+        with pytest.raises(TooLargeError, match=r"pair of nodes is\. Cheaper: .*\^LN"):
+            model(batch)
+
+    assert peak_bytes(refused, torch.device("cpu")) < 10e6
 
 
 def test_a_forward_without_gradients_may_be_larger(monkeypatch):

@@ -15,12 +15,13 @@ from tuplet._memory import available_bytes
 from tuplet.attention.kernels import favor_features
 from tuplet.attention.listing import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAIRS_COMPILED
 from tuplet.errors import TooLargeError
+from tuplet.graphs import GraphBatch
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS
 from tuplet.models.attention import FEW
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import WIDEST
 from tuplet.models.prepare import Patterns
-from tuplet.patterns import LocalNeighbour, SimplexNeighbour
+from tuplet.patterns import LocalNeighbour, Neighbour, SimplexNeighbour
 from tuplet.patterns.structure import QUERIES_A_TILE, block_size
 from tuplet.tokens import Simplices, Tokens
 
@@ -56,6 +57,7 @@ class Cost:
             reads them and their gradients and writes gradients, all in the precision of the weights; and AdamW reads four
             numbers a weight and writes three.
         graphs: sizes of the largest graph and of the batch, for messages.
+        table_bytes: what is held for all ordered pairs of nodes, however few of them are tokens; for messages too.
     """
 
     tokens: int
@@ -65,6 +67,7 @@ class Cost:
     inference_bytes: int
     least_traffic: int
     graphs: tuple[int, int]
+    table_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,15 +129,18 @@ def estimate(
     # of queries, keys and values, of random features, and a block of lines have come
     at_start = kept + 2 * max(sizes.queries, sizes.keys if config.depth > 1 else 0)
     released = 0 if fused else RELEASED
+    at_embedding = _table_vectors(config, graph) + each * first  # more than layers keep, where few tokens are sampled
     at_attention = kept - released * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
     shares = _share_bytes(config, sizes) if fused else 0
-    activations = int(max(at_start * vector, at_attention * vector + tile)) + shares
+    activations = int(max(at_embedding * vector, at_start * vector, at_attention * vector + tile)) + shares
+    tables = _type_bytes(config, patterns, queries)
     indices = _index_bytes(config, sizes) if choices.dims is None else _simplex_bytes(config, queries, pairs)
+    indices += tables
     building = _building_bytes(config, patterns, queries)
     moved = 5 * config.depth * (sizes.queries + sizes.virtual)
     if choices.cross:  # updated between layers; the last one reads the keys, and gives them gradients
         moved += 5 * (config.depth - 1) * (sizes.keys + sizes.pairs_of_nodes) + 3 * sizes.keys
-    forward = int((6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector)
+    forward = int(max(at_embedding, 6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector)
     return Cost(
         tokens=sizes.queries + (sizes.keys if choices.cross else 0),
         pairs=pairs + 2 * config.virtual * sizes.queries * (virtual > 0),
@@ -147,6 +153,7 @@ def estimate(
         ),
         least_traffic=moved * vector + 7 * parameter_bytes,
         graphs=(max(graph.sizes), graph.num_graphs),
+        table_bytes=tables,
     )
 
 
@@ -156,11 +163,27 @@ def _share_bytes(config: ModelConfig, sizes: _Sizes) -> int:
     return programs * (5 * config.dim + 2) * config.dim * 4
 
 
+def _table_vectors(config: ModelConfig, graph: GraphBatch) -> int:
+    """Vectors of nodes and edges, and what first features of tuples make of them for each place and each pair of places."""
+    if config.choices.dims is not None:
+        return 0
+    order = max(config.choices.orders)
+    pairs = comb(order, 2) * (2 if config.directed else 1)
+    maps = config.init == "concat"
+    return graph.num_nodes * (2 + maps * order) + graph.num_edges * (1 + maps * pairs) * (order > 1)
+
+
 def _simplex_embedding(config: ModelConfig, tokens: Simplices) -> float:
     """Vectors that the first features of simplices keep, dimension by dimension, and their concatenation."""
     levels = tokens.complex.counts[: tokens.high + 1]
     each = [4 if k == 1 else 3 for k in range(len(levels))] if config.init == "concat" else [1] * len(levels)
     return sum(a * b for a, b in zip(each, levels, strict=True)) + tokens.total * (len(tokens.sizes) > 1)
+
+
+def _type_bytes(config: ModelConfig, patterns: Patterns, tokens: Tokens) -> int:
+    """The types of all pairs of nodes, a byte each: one matrix for all neighbourhoods and layers."""
+    read = config.resolved_relation != "none" and any(isinstance(pattern, Neighbour) for pattern in patterns)
+    return tokens.graph.total(2) * read
 
 
 def _simplex_bytes(config: ModelConfig, tokens: Tokens, pairs: int) -> int:
@@ -329,15 +352,21 @@ def refuse_if_too_large(cost: Cost, config: ModelConfig, device: torch.device) -
     if needed <= available:
         return
     n, graphs = cost.graphs
+    tables = cost.table_bytes > needed / 2
+    rest = f", and {cost.table_bytes / 1e9:.1f} GB say what each pair of nodes is" if tables else ""
     raise TooLargeError(
         f"{config.name} needs about {needed / 1e9:.1f} GB for a {'training step' if training else 'forward pass'} and "
         f"{device} has {available / 1e9:.1f} GB: {graphs} graph(s) of at most n = {n} nodes are {cost.tokens:,} tokens and "
-        f"{cost.pairs:,} pairs a layer at dim = {config.dim}, depth = {config.depth}. {_advice(config)}"
+        f"{cost.pairs:,} pairs a layer at dim = {config.dim}, depth = {config.depth}{rest}. {_advice(config, tables)}"
     )
 
 
-def _advice(config: ModelConfig) -> str:
+def _advice(config: ModelConfig, tables: bool) -> str:
+    """What to use instead; ``tables``: what is too large is what is held for pairs of nodes, not for tokens."""
     choices = config.choices
+    if tables:
+        local = tuple(dict.fromkeys(name.replace("Ngbh+", "LN").replace("Ngbh", "LN") for name in choices.patterns))
+        return f"Cheaper: {replace(choices, patterns=local)}; or use fewer graphs a batch, or smaller ones."
     if choices.dims is not None:
         low, high = choices.dims
         fewer = replace(choices, kernel="softmax", patterns=("SN",), relation=None, dims=(low, max(low, high - 1)))
