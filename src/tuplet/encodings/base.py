@@ -29,6 +29,8 @@ class Encoding(ABC):
     level: ClassVar[Level]
     positional: ClassVar[int] = 2
     """How many leading options the short form gives by place: the raw size and the width, unless a class says otherwise."""
+    matrices: ClassVar[int] = 5
+    """How many matrices of the size of a graph, or of its simplices, exist at once while statistics are computed."""
 
     @property
     @abstractmethod
