@@ -39,6 +39,10 @@ CASES = [
     ("AS0:1^SN+VS", 3000, {}),
     ("AS1", 800, {}),
     ("AS0:1-ReLU^SN", 3000, {"task": "edge"}),
+    *[("A1-Linear", 500, {"encodings": [form]}) for form in ("RRWP:21:21", "RRWP:8:8:norm=true", "SPD:20:16", "RD:16")],
+    ("A2^LN", 110, {"encodings": ["RRWP:21:21"]}),
+    ("A3(random:64)^LN", 300, {"encodings": ["RRWP:21:21", "SPD:20:16"]}),
+    ("AS0:1^SN", 400, {"encodings": ["RRWP:21:21"]}),
     ("A2^LN+VT", 110, {"softmax": "joint"}),
     ("A2^Ngbh+", 90, {"softmax": "joint"}),
     ("A2^LN", 110, {"norm_position": "pre"}),
@@ -211,6 +215,23 @@ def test_types_of_pairs_of_nodes_are_refused_before_they_are_made(name, options,
             model(batch)
 
     assert peak_bytes(refused, torch.device("cpu")) < 10e6
+
+
+def test_encodings_of_pairs_are_refused_before_they_are_encoded(monkeypatch):
+    """Statistics that are there already need no more room."""
+    model = tuplet.build("A1-Linear", dim=8, depth=1, heads=4, encodings=["RRWP:8:4"])
+    graph = nx.cycle_graph(1000)
+    batch = model.read(graph)
+    needed = model.cost(graph).peak_bytes - 8 * 4 * 1000**2
+    monkeypatch.setattr(cost_module, "available_bytes", lambda device: 0.9 * needed)
+
+    def refused():
+        with pytest.raises(TooLargeError, match=r"pair of nodes is\. Cheaper: encodings of nodes instead of RRWP:8:4;"):
+            model(batch)
+
+    assert peak_bytes(refused, torch.device("cpu")) < 1e6
+    monkeypatch.setattr(cost_module, "available_bytes", lambda device: needed)
+    assert model(batch).shape == (1, 1)
 
 
 def test_a_forward_without_gradients_may_be_larger(monkeypatch):

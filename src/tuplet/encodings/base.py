@@ -38,6 +38,11 @@ class Encoding(ABC):
         """Width of an encoded vector."""
 
     @property
+    def kept(self) -> int:
+        """Of an encoding of pairs, numbers a row that its encoder keeps for the way back, beside raw ones and the vector."""
+        return 0
+
+    @property
     @abstractmethod
     def fields(self) -> tuple[str, ...]:
         """Attributes of a PyG ``Data`` that hold the raw statistics; the options that shape them are in the names.

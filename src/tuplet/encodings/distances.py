@@ -43,6 +43,10 @@ class SPD(Encoding):
         expect_positive(limit=self.limit, width=self.width)
 
     @property
+    def kept(self) -> int:
+        return 2  # the row of the table, as an integer of 8 bytes
+
+    @property
     def fields(self) -> tuple[str, ...]:
         return ("pe_spd",)
 
@@ -103,6 +107,10 @@ class RD(Encoding):
 
     def __post_init__(self) -> None:
         expect_positive(width=self.width)
+
+    @property
+    def kept(self) -> int:
+        return 2 + 4 * self.width  # what the MLP reads, and its hidden layer before and after the activation
 
     @property
     def fields(self) -> tuple[str, ...]:

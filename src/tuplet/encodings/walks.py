@@ -86,6 +86,10 @@ class RRWP(Encoding):
         expect_flag(norm=self.norm)
 
     @property
+    def kept(self) -> int:
+        return 2 * self.slots + 2 if self.norm else 0  # before and after its scale, and which rows count
+
+    @property
     def fields(self) -> tuple[str, ...]:
         return (f"pe_rrwp_{self.slots}",)
 

@@ -15,13 +15,14 @@ from tuplet._memory import available_bytes
 from tuplet.attention.kernels import favor_features
 from tuplet.attention.listing import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAIRS_COMPILED
 from tuplet.errors import TooLargeError
-from tuplet.graphs import GraphBatch
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS
 from tuplet.models.attention import FEW
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import WIDEST
+from tuplet.models.encoded import pair_width
 from tuplet.models.prepare import Patterns
-from tuplet.patterns import LocalNeighbour, Neighbour, SimplexNeighbour
+from tuplet.models.table_cost import encoded_numbers, statistics_bytes, table_vectors, type_bytes
+from tuplet.patterns import LocalNeighbour, SimplexNeighbour
 from tuplet.patterns.structure import QUERIES_A_TILE, block_size
 from tuplet.tokens import Simplices, Tokens
 
@@ -58,6 +59,7 @@ class Cost:
             numbers a weight and writes three.
         graphs: sizes of the largest graph and of the batch, for messages.
         table_bytes: what is held for all ordered pairs of nodes, however few of them are tokens; for messages too.
+        given_bytes: what of the peak a checked batch holds already, the statistics of its encodings.
     """
 
     tokens: int
@@ -68,6 +70,7 @@ class Cost:
     least_traffic: int
     graphs: tuple[int, int]
     table_bytes: int = 0
+    given_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,19 +101,20 @@ def estimate(
     first = queries.total + (keys.total if choices.cross else 0)
     each = 3 if config.init == "concat" else 1
     embedding = _simplex_embedding(config, queries) if isinstance(queries, Simplices) else each * first
+    vector = config.dim * item
+    encoded, encoded_back, encoded_forward = (numbers / config.dim for numbers in encoded_numbers(config, graph))
     sizes = _Sizes(
         queries.total,
         keys.total,
         sum(n * n for n in graph.sizes) if choices.cross and choices.orders[1] > 1 else 0,
         virtual,
-        embedding + first * config.first_norm,  # which keeps what it is given
+        embedding + first * config.first_norm + encoded,  # that norm keeps what it is given
     )
     pairs = sum(pattern.count_pairs(queries, keys) for pattern in patterns)
     groups = max((pattern.groups for pattern in patterns), default=1)
     longest = (
         max(keys.counts) if not choices.patterns else max(graph.sizes)
     )  # keys of a line: a graph, or an axis of it
-    vector = config.dim * item
     few = PAIRS_COMPILED if graph.device.type == "cpu" else PAIRS_A_ROW
     bagged = 0 if fused else _bagged_pairs(config, patterns, sizes, pairs, few)
     listed = config.virtual <= few and max(keys.counts) <= LINE_COMPILED and graph.device.type == "cpu"
@@ -129,18 +133,22 @@ def estimate(
     # of queries, keys and values, of random features, and a block of lines have come
     at_start = kept + 2 * max(sizes.queries, sizes.keys if config.depth > 1 else 0)
     released = 0 if fused else RELEASED
-    at_embedding = _table_vectors(config, graph) + each * first  # more than layers keep, where few tokens are sampled
+    at_embedding = table_vectors(config, graph) + each * first  # more than layers keep, where few tokens are sampled
     at_attention = kept - released * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
     shares = _share_bytes(config, sizes) if fused else 0
-    activations = int(max(at_embedding * vector, at_start * vector, at_attention * vector + tile)) + shares
-    tables = _type_bytes(config, patterns, queries)
+    activations = (
+        int(max((at_embedding + encoded_back) * vector, at_start * vector, at_attention * vector + tile)) + shares
+    )
+    tables, given = type_bytes(config, patterns, graph), statistics_bytes(graph)
     indices = _index_bytes(config, sizes) if choices.dims is None else _simplex_bytes(config, queries, pairs)
-    indices += tables
+    indices += tables + given
     building = _building_bytes(config, patterns, queries)
     moved = 5 * config.depth * (sizes.queries + sizes.virtual)
     if choices.cross:  # updated between layers; the last one reads the keys, and gives them gradients
         moved += 5 * (config.depth - 1) * (sizes.keys + sizes.pairs_of_nodes) + 3 * sizes.keys
-    forward = int(max(at_embedding, 6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector)
+    forward = int(
+        max(at_embedding + encoded_forward, 6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector
+    )
     return Cost(
         tokens=sizes.queries + (sizes.keys if choices.cross else 0),
         pairs=pairs + 2 * config.virtual * sizes.queries * (virtual > 0),
@@ -153,7 +161,8 @@ def estimate(
         ),
         least_traffic=moved * vector + 7 * parameter_bytes,
         graphs=(max(graph.sizes), graph.num_graphs),
-        table_bytes=tables,
+        table_bytes=tables + (given + int(encoded_back * vector) if encoded else 0),
+        given_bytes=given,
     )
 
 
@@ -163,27 +172,11 @@ def _share_bytes(config: ModelConfig, sizes: _Sizes) -> int:
     return programs * (5 * config.dim + 2) * config.dim * 4
 
 
-def _table_vectors(config: ModelConfig, graph: GraphBatch) -> int:
-    """Vectors of nodes and edges, and what first features of tuples make of them for each place and each pair of places."""
-    if config.choices.dims is not None:
-        return 0
-    order = max(config.choices.orders)
-    pairs = comb(order, 2) * (2 if config.directed else 1)
-    maps = config.init == "concat"
-    return graph.num_nodes * (2 + maps * order) + graph.num_edges * (1 + maps * pairs) * (order > 1)
-
-
 def _simplex_embedding(config: ModelConfig, tokens: Simplices) -> float:
     """Vectors that the first features of simplices keep, dimension by dimension, and their concatenation."""
     levels = tokens.complex.counts[: tokens.high + 1]
     each = [4 if k == 1 else 3 for k in range(len(levels))] if config.init == "concat" else [1] * len(levels)
     return sum(a * b for a, b in zip(each, levels, strict=True)) + tokens.total * (len(tokens.sizes) > 1)
-
-
-def _type_bytes(config: ModelConfig, patterns: Patterns, tokens: Tokens) -> int:
-    """The types of all pairs of nodes, a byte each: one matrix for all neighbourhoods and layers."""
-    read = config.resolved_relation != "none" and any(isinstance(pattern, Neighbour) for pattern in patterns)
-    return tokens.graph.total(2) * read
 
 
 def _simplex_bytes(config: ModelConfig, tokens: Tokens, pairs: int) -> int:
@@ -315,10 +308,11 @@ def _index_bytes(config: ModelConfig, sizes: _Sizes) -> int:
     """Rows of tokens in nodes, pairs, graphs and cross sides: 8 bytes each."""
     orders = config.choices.orders
     pairs = [comb(order, 2) * (2 if config.directed else 1) for order in orders]
-    per_query = orders[0] + pairs[0] + 2
+    squares = [order**2 * (pair_width(config.encodings) > 0) for order in orders]
+    per_query = orders[0] + pairs[0] + squares[0] + 2
     total = per_query * sizes.queries + 3 * sizes.pairs_of_nodes
     if config.choices.cross:
-        total += (orders[1] + pairs[1] + 1 + 2 * comb(max(orders), min(orders))) * sizes.keys
+        total += (orders[1] + pairs[1] + squares[1] + 1 + 2 * comb(max(orders), min(orders))) * sizes.keys
     return 8 * total
 
 
@@ -348,7 +342,8 @@ def _forward_flops(config: ModelConfig, sizes: _Sizes, pairs: int, groups: int) 
 def refuse_if_too_large(cost: Cost, config: ModelConfig, device: torch.device) -> None:
     """Raise, with the numbers and what to use instead, if the call would need more memory than there is."""
     training = torch.is_grad_enabled()
-    needed, available = cost.peak_bytes if training else cost.inference_bytes, available_bytes(device)
+    needed = cost.peak_bytes if training else cost.inference_bytes
+    available = available_bytes(device) + cost.given_bytes
     if needed <= available:
         return
     n, graphs = cost.graphs
@@ -366,7 +361,10 @@ def _advice(config: ModelConfig, tables: bool) -> str:
     choices = config.choices
     if tables:
         local = tuple(dict.fromkeys(name.replace("Ngbh+", "LN").replace("Ngbh", "LN") for name in choices.patterns))
-        return f"Cheaper: {replace(choices, patterns=local)}; or use fewer graphs a batch, or smaller ones."
+        pairs = ", ".join(str(encoding) for encoding in config.encodings if encoding.level == "pair")
+        cheaper = [str(replace(choices, patterns=local))] * (local != choices.patterns)
+        cheaper += [f"encodings of nodes instead of {pairs}"] * (pairs != "")
+        return f"Cheaper: {', '.join(cheaper)}; or use fewer graphs a batch, or smaller ones."
     if choices.dims is not None:
         low, high = choices.dims
         fewer = replace(choices, kernel="softmax", patterns=("SN",), relation=None, dims=(low, max(low, high - 1)))
