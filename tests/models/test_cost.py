@@ -8,6 +8,7 @@ import torch
 from zoo import NAMES
 
 import tuplet
+from tuplet.encodings import Precompute
 from tuplet.errors import TooLargeError
 from tuplet.experiments.measure import peak_bytes
 from tuplet.graphs.door import as_data
@@ -215,6 +216,18 @@ def test_types_of_pairs_of_nodes_are_refused_before_they_are_made(name, options,
             model(batch)
 
     assert peak_bytes(refused, torch.device("cpu")) < 10e6
+
+
+@pytest.mark.parametrize("form", ["RWSE:20:28", "MAP:8:8"])
+def test_computing_statistics_is_counted_unless_they_came_along(form):
+    """The matrices of a graph may be more than all of a step."""
+    model = tuplet.build("A1-Linear", dim=8, depth=1, heads=4, encodings=[form])
+    graph = as_data(nx.gnm_random_graph(500, 750, seed=0))
+    model([graph]).sum().backward()
+    known = 3 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    measured = peak_bytes(lambda: model(graph).sum().backward(), torch.device("cpu")) + known
+    assert 0.75 <= model.cost(graph).peak_bytes / measured <= 1.25
+    assert model.cost(Precompute([form])(graph)).peak_bytes < 0.75 * measured
 
 
 def test_encodings_of_pairs_are_refused_before_they_are_encoded(monkeypatch):

@@ -28,8 +28,7 @@ def room_for(
     Both are refused in words, before anything is allocated, where there is no memory for them.
     """
     largest, rows = max(sizes, default=0), shape[0]
-    at_once = max(largest**2, min(ENTRIES, sum(size * size for size in sizes)))
-    needed = prod(shape) * dtype.itemsize + 8 * encoding.matrices * at_once
+    needed = prod(shape) * dtype.itemsize + working_bytes(encoding, sizes)
     available = available_bytes(device)
     if needed <= available and largest**2 <= LARGEST:
         return torch.zeros(tuple(shape), dtype=dtype, device=device)
@@ -39,6 +38,12 @@ def room_for(
         f"{rows:,} rows of {prod(shape[1:])}, computed with dense matrices, one a graph, of up to {largest:,} × {largest:,} "
         f"numbers{limit}. Cheaper: DEG; or use fewer graphs a batch, or smaller ones."
     )
+
+
+def working_bytes(encoding: Encoding, sizes: Sequence[int]) -> int:
+    """Most bytes of matrices of the given sizes that exist at once while the statistics of an encoding are computed."""
+    squares = [size * size for size in sizes]
+    return 8 * encoding.matrices * max(*squares, min(ENTRIES, sum(squares)), 0)
 
 
 def blocks(
