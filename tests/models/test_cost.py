@@ -41,6 +41,8 @@ CASES = [
     ("AS1", 800, {}),
     ("AS0:1-ReLU^SN", 3000, {"task": "edge"}),
     *[("A1-Linear", 500, {"encodings": [form]}) for form in ("RRWP:21:21", "RRWP:8:8:norm=true", "SPD:20:16", "RD:16")],
+    *[("A1-Linear", 150, {"encodings": [form]}) for form in ("SPE:8:8", "SignNet:8:16:phi=mlp", "BasisNet:8:16")],
+    ("A1-Linear", 100, {"encodings": ["SignNet:all:16"]}),
     ("A2^LN", 110, {"encodings": ["RRWP:21:21"]}),
     ("A3(random:64)^LN", 300, {"encodings": ["RRWP:21:21", "SPD:20:16"]}),
     ("AS0:1^SN", 400, {"encodings": ["RRWP:21:21"]}),
@@ -212,7 +214,7 @@ def test_types_of_pairs_of_nodes_are_refused_before_they_are_made(name, options,
     monkeypatch.setattr(cost_module, "available_bytes", lambda device: 15_000_000)
 
     def refused():
-        with pytest.raises(TooLargeError, match=r"pair of nodes is\. Cheaper: .*\^LN"):
+        with pytest.raises(TooLargeError, match=r"pairs take 0\.0 GB\. Cheaper: .*\^LN"):
             model(batch)
 
     assert peak_bytes(refused, torch.device("cpu")) < 10e6
@@ -239,7 +241,7 @@ def test_encodings_of_pairs_are_refused_before_they_are_encoded(monkeypatch):
     monkeypatch.setattr(cost_module, "available_bytes", lambda device: 0.9 * needed)
 
     def refused():
-        with pytest.raises(TooLargeError, match=r"pair of nodes is\. Cheaper: encodings of nodes instead of RRWP:8:4;"):
+        with pytest.raises(TooLargeError, match=r"pairs take 0\.1 GB\. Cheaper: RWSE or DEG instead of RRWP:8:4;"):
             model(batch)
 
     assert peak_bytes(refused, torch.device("cpu")) < 1e6

@@ -38,11 +38,6 @@ class Encoding(ABC):
         """Width of an encoded vector."""
 
     @property
-    def kept(self) -> int:
-        """Of an encoding of pairs, numbers a row that its encoder keeps for the way back, beside raw ones and the vector."""
-        return 0
-
-    @property
     @abstractmethod
     def fields(self) -> tuple[str, ...]:
         """Attributes of a PyG ``Data`` that hold the raw statistics; the options that shape them are in the names.
@@ -64,6 +59,11 @@ class Encoding(ABC):
     @abstractmethod
     def encoder(self) -> nn.Module:
         """A module with ``forward(raw, graph)``: (rows, width), or for simplices a dict dimension -> (S_k, width)."""
+
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        """Numbers that the encoder keeps for the way back, and most that it has at once without gradients, raw ones and vectors
+        aside; 0 where they are few beside those of tokens."""
+        return 0, 0
 
     def check(self, raw: Mapping[str, Tensor], graph: GraphBatch) -> None:
         """Refuse raw statistics that lack a field or have the wrong number of rows for the graph.

@@ -43,10 +43,6 @@ class SPD(Encoding):
         expect_positive(limit=self.limit, width=self.width)
 
     @property
-    def kept(self) -> int:
-        return 2  # the row of the table, as an integer of 8 bytes
-
-    @property
     def fields(self) -> tuple[str, ...]:
         return ("pe_spd",)
 
@@ -71,6 +67,9 @@ class SPD(Encoding):
 
     def encoder(self) -> nn.Module:
         return DistanceEncoder(self)
+
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        return (graph.total(2) * 2,) * 2  # rows of the table are integers of 8 bytes
 
 
 class DistanceEncoder(nn.Module):
@@ -109,10 +108,6 @@ class RD(Encoding):
         expect_positive(width=self.width)
 
     @property
-    def kept(self) -> int:
-        return 2 + 4 * self.width  # what the MLP reads, and its hidden layer before and after the activation
-
-    @property
     def fields(self) -> tuple[str, ...]:
         return ("pe_resistance",)
 
@@ -139,6 +134,10 @@ class RD(Encoding):
 
     def encoder(self) -> nn.Module:
         return ResistanceEncoder(self)
+
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        # what the MLP reads, and its hidden layer before and after the activation
+        return (graph.total(2) * (2 + 4 * self.width),) * 2
 
 
 class ResistanceEncoder(nn.Module):

@@ -121,6 +121,10 @@ class Spectral(Encoding):
                 out[nodes] = F.pad(entries, (0, 0, 0, max(0, out.shape[1] - n)))[:, :, : out.shape[1]]
         return {self.fields[0]: out}
 
+    def columns_of(self, graph: GraphBatch) -> int:
+        """K, to which eigenvectors of a batch are padded."""
+        return max(graph.sizes) if self.unbounded else int(self.vectors)
+
     def entries(self, values: Tensor, vectors: Tensor) -> Tensor:
         """(B, n, K, columns) what is stored for eigenvalues (B, K) and eigenvectors (B, n, K)."""
         return torch.stack([vectors, values[:, None, :].expand_as(vectors)], dim=3)

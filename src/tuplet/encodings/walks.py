@@ -86,10 +86,6 @@ class RRWP(Encoding):
         expect_flag(norm=self.norm)
 
     @property
-    def kept(self) -> int:
-        return 2 * self.slots + 2 if self.norm else 0  # before and after its scale, and which rows count
-
-    @property
     def fields(self) -> tuple[str, ...]:
         return (f"pe_rrwp_{self.slots}",)
 
@@ -110,3 +106,7 @@ class RRWP(Encoding):
 
     def encoder(self) -> nn.Module:
         return RowEncoder(self.fields[0], self.slots, self.width, self.norm, order=2)
+
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        # a norm keeps rows before and after its scale, and which of them count
+        return (graph.total(2) * (2 * self.slots + 2) * self.norm,) * 2

@@ -14,6 +14,7 @@ import torch
 from tuplet._memory import available_bytes
 from tuplet.attention.kernels import favor_features
 from tuplet.attention.listing import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAIRS_COMPILED
+from tuplet.encodings import Spectral
 from tuplet.errors import TooLargeError
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS
 from tuplet.models.attention import FEW
@@ -58,7 +59,7 @@ class Cost:
             reads them and their gradients and writes gradients, all in the precision of the weights; and AdamW reads four
             numbers a weight and writes three.
         graphs: sizes of the largest graph and of the batch, for messages.
-        table_bytes: what is held for all ordered pairs of nodes, however few of them are tokens; for messages too.
+        table_bytes: what types and encodings of nodes and their pairs take, however few of these are tokens; for messages too.
         given_bytes: what of the peak a checked batch holds already, the statistics of its encodings.
     """
 
@@ -348,7 +349,7 @@ def refuse_if_too_large(cost: Cost, config: ModelConfig, device: torch.device) -
         return
     n, graphs = cost.graphs
     tables = cost.table_bytes > needed / 2
-    rest = f", and {cost.table_bytes / 1e9:.1f} GB say what each pair of nodes is" if tables else ""
+    rest = f", and types and encodings of nodes and their pairs take {cost.table_bytes / 1e9:.1f} GB" if tables else ""
     raise TooLargeError(
         f"{config.name} needs about {needed / 1e9:.1f} GB for a {'training step' if training else 'forward pass'} and "
         f"{device} has {available / 1e9:.1f} GB: {graphs} graph(s) of at most n = {n} nodes are {cost.tokens:,} tokens and "
@@ -361,9 +362,10 @@ def _advice(config: ModelConfig, tables: bool) -> str:
     choices = config.choices
     if tables:
         local = tuple(dict.fromkeys(name.replace("Ngbh+", "LN").replace("Ngbh", "LN") for name in choices.patterns))
-        pairs = ", ".join(str(encoding) for encoding in config.encodings if encoding.level == "pair")
+        large = (one for one in config.encodings if one.level == "pair" or isinstance(one, Spectral))
+        encodings = ", ".join(map(str, large))
         cheaper = [str(replace(choices, patterns=local))] * (local != choices.patterns)
-        cheaper += [f"encodings of nodes instead of {pairs}"] * (pairs != "")
+        cheaper += [f"RWSE or DEG instead of {encodings}"] * (encodings != "")
         return f"Cheaper: {', '.join(cheaper)}; or use fewer graphs a batch, or smaller ones."
     if choices.dims is not None:
         low, high = choices.dims

@@ -33,15 +33,16 @@ def table_vectors(config: ModelConfig, graph: GraphBatch) -> int:
 
 
 def encoded_numbers(config: ModelConfig, graph: GraphBatch) -> tuple[int, int, int]:
-    """What encodings make of all pairs of nodes: numbers that autograd keeps, those that there are when their gradients
-    come, and those of a forward without gradients."""
+    """What encodings make of nodes and all pairs of nodes: numbers that autograd keeps, those that there are when their
+    gradients come, and those of a forward without gradients."""
     width, dims = pair_width(config.encodings), config.choices.dims
+    held = [encoding.held(graph) for encoding in config.encodings]
+    kept, at_once = sum(numbers for numbers, _ in held), max((numbers for _, numbers in held), default=0)
     if not width:
-        return 0, 0, 0
-    beside = sum(encoding.kept for encoding in config.encodings if encoding.level == "pair")
+        return kept, kept, at_once
     # tuples have a map for each ordered pair of places, all at once; simplices one after another, whose gradients are added
     maps = config.dim * (max(config.choices.orders) ** 2 if dims is None else 1)
     gradients = maps + width * (2 if dims is not None and dims[1] > 0 else 1)
-    each = beside + width, beside + width + gradients, max(beside, width + max(width, maps))
-    kept, backward, forward = (graph.total(2) * numbers for numbers in each)
-    return kept, backward, forward
+    rows = graph.total(2)
+    kept += rows * width
+    return kept, kept + rows * gradients, max(at_once, rows * (width + max(width, maps)))
