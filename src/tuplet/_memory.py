@@ -1,11 +1,15 @@
-"""What the C library and the system tell of this process's memory."""
+"""What memory there is: what the C library and the system tell of this process, and what a device has left."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import platform
+from contextlib import suppress
 from functools import cache
+
+import torch
 
 
 class _Told(ctypes.Structure):
@@ -21,6 +25,18 @@ class _Told(ctypes.Structure):
 def glibc() -> ctypes.CDLL | None:
     """The C library, if it is glibc."""
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
+
+
+def available_bytes(device: torch.device) -> int:
+    """Memory that a new allocation on the device could get; what the process has freed and keeps is had first."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    with suppress(OSError), open("/proc/meminfo") as lines:  # every batch asks, and it stands near the top
+        for line in lines:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024 + kept_bytes()
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def resident_bytes() -> int:

@@ -8,6 +8,7 @@ import torch
 from zoo import NAMES
 
 import tuplet
+from tuplet.encodings import Precompute
 from tuplet.errors import TooLargeError
 from tuplet.experiments.measure import peak_bytes
 from tuplet.graphs.door import as_data
@@ -27,6 +28,8 @@ CASES = [
     ("A3(connected)", 120, {}),
     ("A3(connected)^LN", 400, {}),
     ("A3(random:15000)^Ngbh+", 60, {}),
+    ("A3(random:64)^Ngbh+", 4000, {}),
+    ("A2(random:64)^Ngbh", 4000, {"softmax": "joint"}),
     ("AS0:1", 500, {}),
     ("AS0:1+bias", 500, {}),
     ("AS0:1+reweight", 500, {"phi": "mlp"}),
@@ -37,6 +40,12 @@ CASES = [
     ("AS0:1^SN+VS", 3000, {}),
     ("AS1", 800, {}),
     ("AS0:1-ReLU^SN", 3000, {"task": "edge"}),
+    *[("A1-Linear", 500, {"encodings": [form]}) for form in ("RRWP:21:21", "RRWP:8:8:norm=true", "SPD:20:16", "RD:16")],
+    *[("A1-Linear", 150, {"encodings": [form]}) for form in ("SPE:8:8", "SignNet:8:16:phi=mlp", "BasisNet:8:16")],
+    ("A1-Linear", 100, {"encodings": ["SignNet:all:16"]}),
+    ("A2^LN", 110, {"encodings": ["RRWP:21:21"]}),
+    ("A3(random:64)^LN", 300, {"encodings": ["RRWP:21:21", "SPD:20:16"]}),
+    ("AS0:1^SN", 400, {"encodings": ["RRWP:21:21"]}),
     ("A2^LN+VT", 110, {"softmax": "joint"}),
     ("A2^Ngbh+", 90, {"softmax": "joint"}),
     ("A2^LN", 110, {"norm_position": "pre"}),
@@ -186,6 +195,58 @@ def test_too_large_is_refused_in_words_at_once(name):
     message = str(error.value)
     for part in (name, "n = 20000", "GB", "tokens", "pairs", "dim = 64", "Cheaper:", "^LN"):
         assert part in message
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("A1^Ngbh+", {}),
+        ("A1^Ngbh++VT", {}),
+        ("A3(random:64)^Ngbh+", {}),
+        ("A2(connected)^Ngbh+", {}),
+        ("A2(random:64)^Ngbh", {"softmax": "joint"}),
+    ],
+)
+def test_types_of_pairs_of_nodes_are_refused_before_they_are_made(name, options, monkeypatch):
+    """A byte for each pair is more than all tokens of a large graph take."""
+    model = tuplet.build(name, dim=8, depth=1, heads=4, **options)
+    batch = tuplet.read(nx.cycle_graph(4000))
+    monkeypatch.setattr(cost_module, "available_bytes", lambda device: 15_000_000)
+
+    def refused():
+        with pytest.raises(TooLargeError, match=r"pairs take 0\.0 GB\. Cheaper: .*\^LN"):
+            model(batch)
+
+    assert peak_bytes(refused, torch.device("cpu")) < 10e6
+
+
+@pytest.mark.parametrize("form", ["RWSE:20:28", "MAP:8:8"])
+def test_computing_statistics_is_counted_unless_they_came_along(form):
+    """The matrices of a graph may be more than all of a step."""
+    model = tuplet.build("A1-Linear", dim=8, depth=1, heads=4, encodings=[form])
+    graph = as_data(nx.gnm_random_graph(500, 750, seed=0))
+    model([graph]).sum().backward()
+    known = 3 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    measured = peak_bytes(lambda: model(graph).sum().backward(), torch.device("cpu")) + known
+    assert 0.75 <= model.cost(graph).peak_bytes / measured <= 1.25
+    assert model.cost(Precompute([form])(graph)).peak_bytes < 0.75 * measured
+
+
+def test_encodings_of_pairs_are_refused_before_they_are_encoded(monkeypatch):
+    """Statistics that are there already need no more room."""
+    model = tuplet.build("A1-Linear", dim=8, depth=1, heads=4, encodings=["RRWP:8:4"])
+    graph = nx.cycle_graph(1000)
+    batch = model.read(graph)
+    needed = model.cost(graph).peak_bytes - 8 * 4 * 1000**2
+    monkeypatch.setattr(cost_module, "available_bytes", lambda device: 0.9 * needed)
+
+    def refused():
+        with pytest.raises(TooLargeError, match=r"pairs take 0\.1 GB\. Cheaper: RWSE or DEG instead of RRWP:8:4;"):
+            model(batch)
+
+    assert peak_bytes(refused, torch.device("cpu")) < 1e6
+    monkeypatch.setattr(cost_module, "available_bytes", lambda device: needed)
+    assert model(batch).shape == (1, 1)
 
 
 def test_a_forward_without_gradients_may_be_larger(monkeypatch):

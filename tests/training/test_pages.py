@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from tuplet.models import cost
+from tuplet import _memory
 
 PROGRAM = """
 import resource
@@ -104,7 +104,7 @@ def test_what_a_process_keeps_is_told():
 
 def test_what_a_process_keeps_is_there_for_its_next_step(monkeypatch):
     """Otherwise a run would be refused a step because other processes have taken all that it does not have itself."""
-    before = cost.available_bytes(torch.device("cpu"))
-    monkeypatch.setattr(cost, "kept_bytes", lambda: 10**15)
-    assert (cost.available_bytes(torch.device("cpu")) > 10**15) == (sys.platform == "linux")
+    before = _memory.available_bytes(torch.device("cpu"))
+    monkeypatch.setattr(_memory, "kept_bytes", lambda: 10**15)
+    assert (_memory.available_bytes(torch.device("cpu")) > 10**15) == (sys.platform == "linux")
     assert before < 10**15

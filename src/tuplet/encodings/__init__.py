@@ -8,7 +8,7 @@ from tuplet.encodings.degree import DEG
 from tuplet.encodings.distances import RD, SPD
 from tuplet.encodings.hodge_spectrum import Hodge1Lap
 from tuplet.encodings.lappe import LapPE
-from tuplet.encodings.precompute import Precompute, statistics
+from tuplet.encodings.precompute import Precompute, computing_bytes, statistics
 from tuplet.encodings.signnet import SignNet
 from tuplet.encodings.simplex_walks import EdgeRWSE, HodgeRW
 from tuplet.encodings.spe import SPE
@@ -37,6 +37,7 @@ __all__ = [
     "Row",
     "SignNet",
     "Spectral",
+    "computing_bytes",
     "parse",
     "statistics",
 ]

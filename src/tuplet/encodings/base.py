@@ -29,6 +29,8 @@ class Encoding(ABC):
     level: ClassVar[Level]
     positional: ClassVar[int] = 2
     """How many leading options the short form gives by place: the raw size and the width, unless a class says otherwise."""
+    matrices: ClassVar[int] = 5
+    """How many matrices of the size of a graph, or of its simplices, exist at once while statistics are computed."""
 
     @property
     @abstractmethod
@@ -57,6 +59,11 @@ class Encoding(ABC):
     @abstractmethod
     def encoder(self) -> nn.Module:
         """A module with ``forward(raw, graph)``: (rows, width), or for simplices a dict dimension -> (S_k, width)."""
+
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        """Numbers that the encoder keeps for the way back, and most that it has at once without gradients, raw ones and vectors
+        aside; 0 where they are few beside those of tokens."""
+        return 0, 0
 
     def check(self, raw: Mapping[str, Tensor], graph: GraphBatch) -> None:
         """Refuse raw statistics that lack a field or have the wrong number of rows for the graph.

@@ -46,6 +46,10 @@ class BasisNet(Spectral):
     def encoder(self) -> nn.Module:
         return BasisEncoder(self)
 
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        each = graph.num_graphs * self.columns_of(graph) * max(graph.sizes) ** 2 * self.hidden  # a matrix an eigenspace
+        return each * (3 * self.layers + 1), each * 4
+
 
 class BasisEncoder(nn.Module):
     """(N, width) from eigenvectors and eigenvalues."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tuplet._memory import available_bytes
+from tuplet.encodings.base import Encoding
 from tuplet.errors import TooLargeError
 from tuplet.graphs import GraphBatch, offsets, repeat
 
@@ -15,6 +18,32 @@ ENTRIES = 1 << 20
 """Most entries of a stack of matrices, unless one matrix alone has more."""
 LARGEST = 1 << 29
 """Most entries of one matrix (4 GiB in float64) before the work is refused."""
+
+
+def room_for(
+    encoding: Encoding, shape: Sequence[int], sizes: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Zeros of a shape, for the statistics of an encoding that is computed with dense matrices of the given sizes.
+
+    Both are refused in words, before anything is allocated, where there is no memory for them.
+    """
+    largest, rows = max(sizes, default=0), shape[0]
+    needed = prod(shape) * dtype.itemsize + working_bytes(encoding, sizes)
+    available = available_bytes(device)
+    if needed <= available and largest**2 <= LARGEST:
+        return torch.zeros(tuple(shape), dtype=dtype, device=device)
+    limit = f", whose limit is {LARGEST:,}" if largest**2 > LARGEST else ""
+    raise TooLargeError(
+        f"{encoding} needs about {needed / 1e9:.1f} GB and {device} has {available / 1e9:.1f} GB: its statistics are "
+        f"{rows:,} rows of {prod(shape[1:])}, computed with dense matrices, one a graph, of up to {largest:,} × {largest:,} "
+        f"numbers{limit}. Cheaper: DEG; or use fewer graphs a batch, or smaller ones."
+    )
+
+
+def working_bytes(encoding: Encoding, sizes: Sequence[int]) -> int:
+    """Most bytes of matrices of the given sizes that exist at once while the statistics of an encoding are computed."""
+    squares = [size * size for size in sizes]
+    return 8 * encoding.matrices * max(*squares, min(ENTRIES, sum(squares)), 0)
 
 
 def blocks(
@@ -92,12 +121,6 @@ def return_probabilities(step: Tensor, steps: int) -> Tensor:
 
 def _stacks(sizes: np.ndarray) -> list[Tensor]:
     """Numbers of the blocks that go together: equal sizes, and not more than ``ENTRIES`` entries where it can be helped."""
-    largest = int(sizes.max(initial=0))
-    if largest**2 > LARGEST:
-        raise TooLargeError(
-            f"a dense matrix of {largest:,} × {largest:,} numbers ({largest**2 * 8 / 2**30:.1f} GiB), above the limit of "
-            f"{LARGEST:,}: encodings are computed with dense matrices, one a graph. Use smaller graphs, or sample them."
-        )
     order = np.argsort(sizes, kind="stable")
     stacks = []
     for members in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):

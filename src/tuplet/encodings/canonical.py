@@ -47,6 +47,7 @@ class MAP(Spectral):
     uncanonical: Literal["drop", "flip"] = "drop"
     statistic: ClassVar[str] = "map"
     columns: ClassVar[int] = 3
+    matrices: ClassVar[int] = 9
 
     def __post_init__(self) -> None:
         super().__post_init__()

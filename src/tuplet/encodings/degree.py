@@ -29,6 +29,7 @@ class DEG(Encoding):
     limit: int = 64
     width: int = 16
     level: ClassVar[Level] = "node"
+    matrices: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         expect_positive(limit=self.limit, width=self.width)

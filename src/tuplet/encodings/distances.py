@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 
 from tuplet.encodings.base import Encoding, Level, expect_positive, resolve
-from tuplet.encodings.blocks import adjacency_blocks, pair_counts, pair_rows
+from tuplet.encodings.blocks import adjacency_blocks, pair_counts, pair_rows, room_for
 from tuplet.encodings.layers import mlp
 from tuplet.graphs import GraphBatch
 from tuplet.kernels import take
@@ -51,7 +51,7 @@ class SPD(Encoding):
 
     def compute(self, graph: GraphBatch, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """(Σ n², 1) distances, int32, -1 where there is no path."""
-        out = torch.empty(sum(pair_counts(graph)), 1, dtype=torch.int32, device=graph.device)
+        out = room_for(self, (sum(pair_counts(graph)), 1), graph.sizes, torch.int32, graph.device)
         for graphs, nodes, adjacency in adjacency_blocks(graph, directed=True):
             n = nodes.shape[1]
             step = adjacency.float()  # sums of ones below 2^24 are exact
@@ -67,6 +67,9 @@ class SPD(Encoding):
 
     def encoder(self) -> nn.Module:
         return DistanceEncoder(self)
+
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        return (graph.total(2) * 2,) * 2  # rows of the table are integers of 8 bytes
 
 
 class DistanceEncoder(nn.Module):
@@ -99,6 +102,7 @@ class RD(Encoding):
     width: int = 16
     level: ClassVar[Level] = "pair"
     positional: ClassVar[int] = 1
+    matrices: ClassVar[int] = 9
 
     def __post_init__(self) -> None:
         expect_positive(width=self.width)
@@ -112,7 +116,7 @@ class RD(Encoding):
 
     def compute(self, graph: GraphBatch, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """(Σ n², 2): resistance, and 1 where the pair is connected, 0 where it is not."""
-        out = torch.empty(sum(pair_counts(graph)), 2, dtype=resolve(dtype), device=graph.device)
+        out = room_for(self, (sum(pair_counts(graph)), 2), graph.sizes, resolve(dtype), graph.device)
         component = _components(graph)
         for graphs, nodes, adjacency in adjacency_blocks(graph):
             label = component[nodes]
@@ -130,6 +134,10 @@ class RD(Encoding):
 
     def encoder(self) -> nn.Module:
         return ResistanceEncoder(self)
+
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        # what the MLP reads, and its hidden layer before and after the activation
+        return (graph.total(2) * (2 + 4 * self.width),) * 2
 
 
 class ResistanceEncoder(nn.Module):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tuplet.encodings.base import Encoding, Level, expect_positive, resolve
-from tuplet.encodings.blocks import blocks
+from tuplet.encodings.blocks import blocks, room_for
 from tuplet.encodings.layers import MaskedBatchNorm, SimplexEncoder, mlp
 from tuplet.encodings.simplex_walks import simplex_counts
 from tuplet.encodings.spectrum import eigenspaces
@@ -55,8 +55,9 @@ class Hodge1Lap(Encoding):
         matrix = hodge_laplacian(complex_, 1).tocoo()
         row, col = (torch.from_numpy(axis.astype(np.int64)).to(graph.device) for axis in (matrix.row, matrix.col))
         weight = torch.from_numpy(matrix.data).to(graph.device)
-        out = torch.zeros(complex_.counts[1], self.spaces, 4, dtype=resolve(dtype), device=graph.device)
-        for _, edges, laplacian in blocks(simplex_counts(complex_)[1], row, col, weight):
+        sizes = simplex_counts(complex_)[1]
+        out = room_for(self, (sum(sizes), self.spaces, 4), sizes, resolve(dtype), graph.device)
+        for _, edges, laplacian in blocks(sizes, row, col, weight):
             values, vectors = torch.linalg.eigh(laplacian)
             space, values = eigenspaces(values)
             for s in range(min(self.spaces, edges.shape[1])):

@@ -96,6 +96,13 @@ class GIN(nn.Module):
         self.norms = nn.ModuleList(MaskedBatchNorm(hidden) for _ in range(layers))
         self.eps = nn.Parameter(torch.zeros(layers))
 
+    @staticmethod
+    def held(graph: GraphBatch, signals: int, hidden: int, layers: int) -> tuple[int, int]:
+        """As ``Encoding.held``, for C signals: eight vectors a node in a layer, and one an edge, which sums over neighbours keep."""
+        edges = graph.num_edges * (2 if graph.directed else 1)
+        each = signals * hidden
+        return each * layers * (8 * graph.num_nodes + edges), each * (5 * graph.num_nodes + edges)
+
     def forward(self, x: Tensor, mask: Tensor, graph: GraphBatch) -> Tensor:
         """(N, C, hidden) from signals x (N, C, width_in), of which mask (N, C) says which are there; the others stay 0."""
         for layer, (update, norm) in enumerate(zip(self.maps, self.norms, strict=True)):

@@ -12,6 +12,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
 from tuplet.encodings.base import Encoding
+from tuplet.encodings.blocks import working_bytes
 from tuplet.encodings.catalogue import parse
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs import GraphBatch, read
@@ -27,6 +28,17 @@ def statistics(encodings: Iterable[Encoding], graph: GraphBatch, dtype: torch.dt
         if not raw.keys() >= set(encoding.fields):
             raw |= encoding.compute(graph, dtype)
     return raw
+
+
+def computing_bytes(encodings: Iterable[Encoding], graph: GraphBatch) -> int:
+    """Most bytes that ``statistics`` takes at once, its results aside."""
+    found = 0
+    for encoding in encodings:
+        sizes: Iterable[int] = graph.sizes
+        if encoding.level == "simplex":  # a walk may go through simplices of all dimensions
+            sizes = map(sum, zip(*encoding.rows(graph).values(), strict=True))
+        found = max(found, working_bytes(encoding, tuple(sizes)))
+    return found
 
 
 class Precompute(BaseTransform):

@@ -53,6 +53,13 @@ class SignNet(Spectral):
     def encoder(self) -> nn.Module:
         return SignEncoder(self)
 
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        signals = 2 * self.columns_of(graph)
+        if self.phi == "gin":
+            return GIN.held(graph, signals, self.hidden, self.phi_layers)
+        each = graph.num_nodes * signals * self.hidden
+        return each * (2 * self.phi_layers + 2), each * 3
+
 
 class SignEncoder(nn.Module):
     """(N, width) from eigenvectors and eigenvalues."""

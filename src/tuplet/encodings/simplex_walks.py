@@ -19,7 +19,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from tuplet.encodings.base import Encoding, Level, expect_flag, expect_positive, resolve
-from tuplet.encodings.blocks import blocks, return_probabilities, walk_matrix
+from tuplet.encodings.blocks import blocks, return_probabilities, room_for, walk_matrix
 from tuplet.encodings.layers import RowEncoder, SimplexEncoder
 from tuplet.encodings.rings import induced_cycles
 from tuplet.errors import OptionError
@@ -67,7 +67,7 @@ class EdgeRWSE(Encoding):
         degree = incidence.sum(axis=1)
         weight = 1 / np.maximum(degree - 1, 1) if self.directed else np.ones_like(degree)
         relation = incidence.T @ sparse.diags_array(weight) @ incidence
-        out = _returns(relation, simplex_counts(complex_)[1], self.steps, graph.device, resolve(dtype))
+        out = _returns(self, relation, simplex_counts(complex_)[1], graph.device, resolve(dtype))
         return {self.fields[0]: out}
 
     def encoder(self) -> nn.Module:
@@ -138,7 +138,7 @@ class HodgeRW(Encoding):
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
         sizes = np.bincount(owner, minlength=graph.num_graphs).tolist()
-        returns = _returns(relation[order][:, order], sizes, self.steps, graph.device, resolve(dtype))
+        returns = _returns(self, relation[order][:, order], sizes, graph.device, resolve(dtype))
         by_cell = torch.empty_like(returns)
         by_cell[torch.from_numpy(order).to(graph.device)] = returns
         starts = np.cumsum([0, *map(len, owners)])
@@ -168,16 +168,20 @@ def _relations(incidences: Sequence[sparse.csr_array], dim: int) -> sparse.csr_a
 
 
 def _returns(
-    relation: sparse.csr_array, sizes: Sequence[int], steps: int, device: torch.device, dtype: torch.dtype
+    encoding: EdgeRWSE | HodgeRW,
+    relation: sparse.csr_array,
+    sizes: Sequence[int],
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> Tensor:
     """(cells, S) return probabilities of the walk along the off-diagonal entries of a matrix with a block of cells a graph."""
+    out = room_for(encoding, (sum(sizes), encoding.steps), sizes, dtype, device)
     entries = relation.tocoo()
     kept = entries.row != entries.col
     row, col = (torch.from_numpy(axis[kept].astype(np.int64)).to(device) for axis in (entries.row, entries.col))
     weight = torch.from_numpy(entries.data[kept]).to(device)
-    out = torch.empty(sum(sizes), steps, dtype=dtype, device=device)
     for _, cells, matrix in blocks(sizes, row, col, weight):
-        out[cells] = return_probabilities(walk_matrix(matrix), steps).to(dtype)
+        out[cells] = return_probabilities(walk_matrix(matrix), encoding.steps).to(dtype)
     return out
 
 

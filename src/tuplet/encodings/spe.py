@@ -43,6 +43,9 @@ class SPE(Spectral):
     def encoder(self) -> nn.Module:
         return StableEncoder(self)
 
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        return GIN.held(graph, max(graph.sizes), self.hidden, self.layers)  # a signal is a row of the matrices
+
 
 class StableEncoder(nn.Module):
     """(N, width) from eigenvectors and eigenvalues."""

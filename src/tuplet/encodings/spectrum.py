@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tuplet.encodings.base import Encoding, Level, expect_one_of, expect_positive, resolve
-from tuplet.encodings.blocks import adjacency_blocks, pair_counts, pair_rows
+from tuplet.encodings.blocks import adjacency_blocks, pair_counts, pair_rows, room_for
 from tuplet.errors import OptionError
 from tuplet.graphs import GraphBatch
 
@@ -78,6 +78,7 @@ class Spectral(Encoding):
     level: ClassVar[Level] = "node"
     statistic: ClassVar[str] = "lap"
     columns: ClassVar[int] = 2
+    matrices: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
         expect_positive(width=self.width)
@@ -105,7 +106,7 @@ class Spectral(Encoding):
         count = sum(self.rows(graph)[self.fields[0]])
         number = None if self.vectors == "all" else self.vectors
         shape = (count, self.columns) if self.unbounded else (count, number or 0, self.columns)
-        out = torch.zeros(shape, dtype=resolve(dtype), device=graph.device)
+        out = room_for(self, shape, graph.sizes, resolve(dtype), graph.device)
         for graphs, nodes, adjacency in adjacency_blocks(graph):
             n = nodes.shape[1]
             values, vectors = nontrivial(*torch.linalg.eigh(laplacian_matrix(adjacency, self.laplacian)))
@@ -119,6 +120,10 @@ class Spectral(Encoding):
             else:
                 out[nodes] = F.pad(entries, (0, 0, 0, max(0, out.shape[1] - n)))[:, :, : out.shape[1]]
         return {self.fields[0]: out}
+
+    def columns_of(self, graph: GraphBatch) -> int:
+        """K, to which eigenvectors of a batch are padded."""
+        return max(graph.sizes) if self.unbounded else int(self.vectors)
 
     def entries(self, values: Tensor, vectors: Tensor) -> Tensor:
         """(B, n, K, columns) what is stored for eigenvalues (B, K) and eigenvectors (B, n, K)."""

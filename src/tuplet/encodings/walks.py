@@ -13,7 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from tuplet.encodings.base import Encoding, Level, expect_flag, expect_positive, resolve
-from tuplet.encodings.blocks import adjacency_blocks, pair_counts, pair_rows, return_probabilities, walk_matrix
+from tuplet.encodings.blocks import (
+    adjacency_blocks,
+    pair_counts,
+    pair_rows,
+    return_probabilities,
+    room_for,
+    walk_matrix,
+)
 from tuplet.encodings.layers import RowEncoder
 from tuplet.graphs import GraphBatch
 
@@ -48,7 +55,7 @@ class RWSE(Encoding):
 
     def compute(self, graph: GraphBatch, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """(N, S): column s - 1 is the diagonal of P^s."""
-        out = torch.empty(graph.num_nodes, self.steps, dtype=resolve(dtype), device=graph.device)
+        out = room_for(self, (graph.num_nodes, self.steps), graph.sizes, resolve(dtype), graph.device)
         for _, nodes, adjacency in adjacency_blocks(graph, directed=True):
             out[nodes] = return_probabilities(walk_matrix(adjacency), self.steps).to(out.dtype)
         return {self.fields[0]: out}
@@ -87,15 +94,19 @@ class RRWP(Encoding):
 
     def compute(self, graph: GraphBatch, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """(Σ n², slots)."""
-        out = torch.empty(sum(pair_counts(graph)), self.slots, dtype=resolve(dtype), device=graph.device)
+        out = room_for(self, (sum(pair_counts(graph)), self.slots), graph.sizes, resolve(dtype), graph.device)
         for graphs, nodes, adjacency in adjacency_blocks(graph, directed=True):
             n = nodes.shape[1]
-            step = walk_matrix(adjacency)
-            powers = [torch.eye(n, dtype=step.dtype, device=step.device).expand_as(step)]
-            while len(powers) < self.slots:
-                powers.append(powers[-1] @ step)
-            out[pair_rows(graph, graphs, n)] = torch.stack(powers, dim=3).flatten(1, 2).to(out.dtype)
+            step, rows = walk_matrix(adjacency), pair_rows(graph, graphs, n)
+            power = torch.eye(n, dtype=step.dtype, device=step.device).expand_as(step)
+            for slot in range(self.slots):  # one after another: all powers in float64 are twice the result
+                power = power @ step if slot else power
+                out[rows, slot] = power.flatten(1).to(out.dtype)
         return {self.fields[0]: out}
 
     def encoder(self) -> nn.Module:
         return RowEncoder(self.fields[0], self.slots, self.width, self.norm, order=2)
+
+    def held(self, graph: GraphBatch) -> tuple[int, int]:
+        # a norm keeps rows before and after its scale, and which of them count
+        return (graph.total(2) * (2 * self.slots + 2) * self.norm,) * 2

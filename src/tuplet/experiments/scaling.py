@@ -150,6 +150,6 @@ def _next(points: Sequence[Point]) -> float:
 
 
 def _memory(device: torch.device) -> float:
-    from tuplet.models.cost import available_bytes
+    from tuplet._memory import available_bytes
 
     return float(available_bytes(device))

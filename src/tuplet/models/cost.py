@@ -6,22 +6,23 @@ token. Attention keeps nothing of the size of the pairs but for rows, which are 
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import comb
 
 import torch
 
-from tuplet._memory import kept_bytes
+from tuplet._memory import available_bytes
 from tuplet.attention.kernels import favor_features
 from tuplet.attention.listing import LINE_COMPILED, PAIRS_A_ROW, PAIRS_AT_ONCE, PAIRS_COMPILED
+from tuplet.encodings import Spectral
 from tuplet.errors import TooLargeError
 from tuplet.kernels.sizes import GRADIENT_PROGRAMS, GRADIENT_ROWS
 from tuplet.models.attention import FEW
 from tuplet.models.config import ModelConfig
 from tuplet.models.dense import WIDEST
+from tuplet.models.encoded import pair_width
 from tuplet.models.prepare import Patterns
+from tuplet.models.table_cost import encoded_numbers, statistics_bytes, table_vectors, type_bytes
 from tuplet.patterns import LocalNeighbour, SimplexNeighbour
 from tuplet.patterns.structure import QUERIES_A_TILE, block_size
 from tuplet.tokens import Simplices, Tokens
@@ -58,6 +59,8 @@ class Cost:
             reads them and their gradients and writes gradients, all in the precision of the weights; and AdamW reads four
             numbers a weight and writes three.
         graphs: sizes of the largest graph and of the batch, for messages.
+        table_bytes: what types and encodings of nodes and their pairs take, however few of these are tokens; for messages too.
+        given_bytes: what of the peak a checked batch holds already, the statistics of its encodings.
     """
 
     tokens: int
@@ -67,6 +70,8 @@ class Cost:
     inference_bytes: int
     least_traffic: int
     graphs: tuple[int, int]
+    table_bytes: int = 0
+    given_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,19 +102,20 @@ def estimate(
     first = queries.total + (keys.total if choices.cross else 0)
     each = 3 if config.init == "concat" else 1
     embedding = _simplex_embedding(config, queries) if isinstance(queries, Simplices) else each * first
+    vector = config.dim * item
+    encoded, encoded_back, encoded_forward = (numbers / config.dim for numbers in encoded_numbers(config, graph))
     sizes = _Sizes(
         queries.total,
         keys.total,
         sum(n * n for n in graph.sizes) if choices.cross and choices.orders[1] > 1 else 0,
         virtual,
-        embedding + first * config.first_norm,  # which keeps what it is given
+        embedding + first * config.first_norm + encoded,  # that norm keeps what it is given
     )
     pairs = sum(pattern.count_pairs(queries, keys) for pattern in patterns)
     groups = max((pattern.groups for pattern in patterns), default=1)
     longest = (
         max(keys.counts) if not choices.patterns else max(graph.sizes)
     )  # keys of a line: a graph, or an axis of it
-    vector = config.dim * item
     few = PAIRS_COMPILED if graph.device.type == "cpu" else PAIRS_A_ROW
     bagged = 0 if fused else _bagged_pairs(config, patterns, sizes, pairs, few)
     listed = config.virtual <= few and max(keys.counts) <= LINE_COMPILED and graph.device.type == "cpu"
@@ -128,15 +134,22 @@ def estimate(
     # of queries, keys and values, of random features, and a block of lines have come
     at_start = kept + 2 * max(sizes.queries, sizes.keys if config.depth > 1 else 0)
     released = 0 if fused else RELEASED
+    at_embedding = table_vectors(config, graph) + each * first  # more than layers keep, where few tokens are sampled
     at_attention = kept - released * sizes.queries + 3 * sizes.queries + 2 * sizes.keys + held + random
     shares = _share_bytes(config, sizes) if fused else 0
-    activations = int(max(at_start * vector, at_attention * vector + tile)) + shares
+    activations = (
+        int(max((at_embedding + encoded_back) * vector, at_start * vector, at_attention * vector + tile)) + shares
+    )
+    tables, given = type_bytes(config, patterns, graph), statistics_bytes(graph)
     indices = _index_bytes(config, sizes) if choices.dims is None else _simplex_bytes(config, queries, pairs)
+    indices += tables + given
     building = _building_bytes(config, patterns, queries)
     moved = 5 * config.depth * (sizes.queries + sizes.virtual)
     if choices.cross:  # updated between layers; the last one reads the keys, and gives them gradients
         moved += 5 * (config.depth - 1) * (sizes.keys + sizes.pairs_of_nodes) + 3 * sizes.keys
-    forward = int((6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector)
+    forward = int(
+        max(at_embedding + encoded_forward, 6 * sizes.queries + 2 * sizes.keys + held / 2 + update + random) * vector
+    )
     return Cost(
         tokens=sizes.queries + (sizes.keys if choices.cross else 0),
         pairs=pairs + 2 * config.virtual * sizes.queries * (virtual > 0),
@@ -149,6 +162,8 @@ def estimate(
         ),
         least_traffic=moved * vector + 7 * parameter_bytes,
         graphs=(max(graph.sizes), graph.num_graphs),
+        table_bytes=tables + (given + int(encoded_back * vector) if encoded else 0),
+        given_bytes=given,
     )
 
 
@@ -294,10 +309,11 @@ def _index_bytes(config: ModelConfig, sizes: _Sizes) -> int:
     """Rows of tokens in nodes, pairs, graphs and cross sides: 8 bytes each."""
     orders = config.choices.orders
     pairs = [comb(order, 2) * (2 if config.directed else 1) for order in orders]
-    per_query = orders[0] + pairs[0] + 2
+    squares = [order**2 * (pair_width(config.encodings) > 0) for order in orders]
+    per_query = orders[0] + pairs[0] + squares[0] + 2
     total = per_query * sizes.queries + 3 * sizes.pairs_of_nodes
     if config.choices.cross:
-        total += (orders[1] + pairs[1] + 1 + 2 * comb(max(orders), min(orders))) * sizes.keys
+        total += (orders[1] + pairs[1] + squares[1] + 1 + 2 * comb(max(orders), min(orders))) * sizes.keys
     return 8 * total
 
 
@@ -324,34 +340,33 @@ def _forward_flops(config: ModelConfig, sizes: _Sizes, pairs: int, groups: int) 
     return int(config.depth * (project + feed_forward + attention + virtual + update) + embedding)
 
 
-def available_bytes(device: torch.device) -> int:
-    """Memory that a new allocation on the device could get; what the process has freed and keeps is had first."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    with suppress(OSError), open("/proc/meminfo") as lines:  # every batch asks, and it stands near the top
-        for line in lines:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024 + kept_bytes()
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def refuse_if_too_large(cost: Cost, config: ModelConfig, device: torch.device) -> None:
     """Raise, with the numbers and what to use instead, if the call would need more memory than there is."""
     training = torch.is_grad_enabled()
-    needed, available = cost.peak_bytes if training else cost.inference_bytes, available_bytes(device)
+    needed = cost.peak_bytes if training else cost.inference_bytes
+    available = available_bytes(device) + cost.given_bytes
     if needed <= available:
         return
     n, graphs = cost.graphs
+    tables = cost.table_bytes > needed / 2
+    rest = f", and types and encodings of nodes and their pairs take {cost.table_bytes / 1e9:.1f} GB" if tables else ""
     raise TooLargeError(
         f"{config.name} needs about {needed / 1e9:.1f} GB for a {'training step' if training else 'forward pass'} and "
         f"{device} has {available / 1e9:.1f} GB: {graphs} graph(s) of at most n = {n} nodes are {cost.tokens:,} tokens and "
-        f"{cost.pairs:,} pairs a layer at dim = {config.dim}, depth = {config.depth}. {_advice(config)}"
+        f"{cost.pairs:,} pairs a layer at dim = {config.dim}, depth = {config.depth}{rest}. {_advice(config, tables)}"
     )
 
 
-def _advice(config: ModelConfig) -> str:
+def _advice(config: ModelConfig, tables: bool) -> str:
+    """What to use instead; ``tables``: what is too large is what is held for pairs of nodes, not for tokens."""
     choices = config.choices
+    if tables:
+        local = tuple(dict.fromkeys(name.replace("Ngbh+", "LN").replace("Ngbh", "LN") for name in choices.patterns))
+        large = (one for one in config.encodings if one.level == "pair" or isinstance(one, Spectral))
+        encodings = ", ".join(map(str, large))
+        cheaper = [str(replace(choices, patterns=local))] * (local != choices.patterns)
+        cheaper += [f"RWSE or DEG instead of {encodings}"] * (encodings != "")
+        return f"Cheaper: {', '.join(cheaper)}; or use fewer graphs a batch, or smaller ones."
     if choices.dims is not None:
         low, high = choices.dims
         fewer = replace(choices, kernel="softmax", patterns=("SN",), relation=None, dims=(low, max(low, high - 1)))

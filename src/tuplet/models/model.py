@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from tuplet._memory import available_bytes
 from tuplet.attention import FavorFeatures, resolve_backend
+from tuplet.encodings import computing_bytes
 from tuplet.errors import InputError, OptionError
 from tuplet.graphs import GraphBatch
 from tuplet.kernels import Lists, take
@@ -21,7 +23,7 @@ from tuplet.kernels.normed import Normed, values
 from tuplet.models.attention import TokenAttention
 from tuplet.models.block import Block, computed_again, make_norm
 from tuplet.models.config import ModelConfig
-from tuplet.models.cost import BYTES_A_SIMPLEX, Cost, available_bytes, estimate, most_tokens, refuse_if_too_large
+from tuplet.models.cost import BYTES_A_SIMPLEX, Cost, estimate, most_tokens, refuse_if_too_large
 from tuplet.models.cross import CrossUpdate
 from tuplet.models.encoded import EncodingTable, pair_width
 from tuplet.models.explain import Explanation, explain_layer
@@ -113,8 +115,15 @@ class Transformer(nn.Module):
 
     def read(self, batch: Any) -> GraphBatch:
         """Check a batch against what the model was built for, on the model's device, and draw its sample."""
+        return self._complete(self._checked(batch))
+
+    def _checked(self, batch: Any) -> GraphBatch:
+        parameter = next(self.parameters())
+        return read_for(self.config, batch, parameter.device, parameter.dtype, stacklevel=5)
+
+    def _complete(self, graph: GraphBatch) -> GraphBatch:
+        """The batch with the statistics and the sample that did not come with it."""
         config, parameter = self.config, next(self.parameters())
-        graph = read_for(config, batch, parameter.device, parameter.dtype, stacklevel=4)
         if config.encodings:
             graph = with_statistics(config.encodings, graph, parameter.dtype)
         limit = LIMIT
@@ -125,8 +134,7 @@ class Transformer(nn.Module):
 
     def check(self, batch: Any) -> None:
         """Refuse a batch whose graphs, features or complexes are not what the model was built for; nothing is made of it."""
-        config, parameter = self.config, next(self.parameters())
-        graph = read_for(config, batch, parameter.device, parameter.dtype, stacklevel=4)
+        config, graph = self.config, self._checked(batch)
         read = config.choices.dims is not None or any(encoding.level == "simplex" for encoding in config.encodings)
         if read and graph.simplices is not None:
             complex_of(graph, len(graph.simplices))
@@ -253,8 +261,18 @@ class Transformer(nn.Module):
         """Tokens, pairs, FLOPs and peak bytes of a training step on this batch, predicted without running it."""
         if isinstance(batch, Prepared):
             return self._estimate((batch.queries, batch.keys))
-        graph = self.read(batch)
-        return self._estimate(make_tokens(self.config, graph, self._most_simplices(graph)))
+        given = self._checked(batch)
+        graph = self._complete(given)
+        cost = self._estimate(make_tokens(self.config, graph, self._most_simplices(graph)))
+        # statistics that did not come with the batch are computed before the step
+        missing = [one for one in self.config.encodings if not (given.statistics or {}).keys() >= set(one.fields)]
+        reading = computing_bytes(missing, given) + cost.given_bytes
+        weights = next(self.parameters()).element_size() * self._weights
+        return replace(
+            cost,
+            peak_bytes=max(cost.peak_bytes, 3 * weights + reading),
+            inference_bytes=max(cost.inference_bytes, weights + reading),
+        )
 
     def _estimate(self, tokens: tuple[Tokens, Tokens]) -> Cost:
         item = next(self.parameters()).element_size()

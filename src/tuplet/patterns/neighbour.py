@@ -65,9 +65,7 @@ class Neighbour(Pattern[Tuples]):
         side, owner = lines_along(queries, group)
         relation = None
         if typed:
-            matrix, start = adjacency_matrix(queries.graph, self.kinds)
-            if not self.adjacency:
-                matrix = (matrix != SELF).to(torch.int8)
+            matrix, start = adjacency_matrix(queries, self.kinds if self.adjacency else None)
             entry = matrix.new_empty(0) if queries.nodes is None else queries.entry(group)
             relation = TypeMatrix(matrix, start[owner], queries.graph.n[owner], entry)
         return Lines(side, side, (queries.graph.largest,) * 2, relation, skip_self)

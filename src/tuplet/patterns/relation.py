@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from tuplet.graphs import GraphBatch
+from tuplet.graphs.memory import remembered
+from tuplet.tokens import Tokens
 
 SELF, NOT_ADJACENT, ADJACENT, ONLY_IN, BOTH_WAYS = range(5)
 """Types of the pair (i_j, u) in Ngbh+; the last two occur in directed graphs, where ADJACENT means i_j -> u alone."""
@@ -58,20 +60,28 @@ def adjacency_types(directed: bool, kinds: int) -> int:
     return ADJACENT + kinds * (3 if directed else 1)
 
 
-def adjacency_matrix(graph: GraphBatch, kinds: EdgeKinds) -> tuple[Tensor, Tensor]:
+@remembered
+def adjacency_matrix(tokens: Tokens, kinds: EdgeKinds | None) -> tuple[Tensor, Tensor]:
     """The types of all ordered pairs of nodes, graph after graph: (sum of n², ) int8, and (G,) where each graph begins.
 
-    With B kinds of edges those of ADJACENT are followed by those of ONLY_IN and of BOTH_WAYS, whose edge is the one from i_j.
+    With B kinds of edges those of ADJACENT are followed by those of ONLY_IN and of BOTH_WAYS, whose edge is the one from i_j;
+    with None edges have no say. There is one matrix for all groups that ask, and it lives as long as the tokens do.
     """
-    start, count = graph.offsets(2)[:-1], kinds.count
+    graph = tokens.graph
+    start = graph.offsets(2)[:-1]
     matrix = torch.full((graph.total(2),), NOT_ADJACENT, dtype=torch.int8, device=graph.device)
-    own = ADJACENT + kinds.of_edges(graph)
+    if kinds is not None:
+        _write_edges(matrix, graph, kinds)
+    return matrix.index_fill_(0, graph.node_pairs, SELF), start
+
+
+def _write_edges(matrix: Tensor, graph: GraphBatch, kinds: EdgeKinds) -> None:
+    own, count = ADJACENT + kinds.of_edges(graph), kinds.count
     if graph.directed:
         matrix[graph.pair_number(graph.col, graph.row)] = own + (ONLY_IN - ADJACENT) * count
         both = graph.edge_number(graph.col, graph.row) >= 0
         own = torch.where(both, own + (BOTH_WAYS - ADJACENT) * count, own)
     matrix[graph.edge_pairs] = own
-    return matrix.index_fill_(0, graph.node_pairs, SELF), start
 
 
 @dataclass(frozen=True)

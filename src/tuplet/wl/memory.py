@@ -6,8 +6,8 @@ import warnings
 
 import torch
 
+from tuplet._memory import available_bytes
 from tuplet.errors import TooLargeError
-from tuplet.models.cost import available_bytes
 from tuplet.wl.rank import KEPT
 
 LONG_SECONDS, MOST_SECONDS = 20, 300

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from tuplet._memory import available_bytes
 from tuplet.errors import TooLargeError
 from tuplet.models.baselines.config import ON_PAIRS, BaselineConfig
 from tuplet.models.baselines.pairs import group_by_size
 from tuplet.models.baselines.paths import EDGES_AT_ONCE
-from tuplet.models.cost import available_bytes
 
 KEPT = {"PPGN": 12, "2-IGN": 3, "Graphormer": 1.2}
 """Vectors that autograd keeps for a pair in one layer: of width d, or for Graphormer of one number a head.
