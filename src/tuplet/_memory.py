@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 import platform
+import time
 from contextlib import suppress
 from functools import cache
 
@@ -17,7 +19,7 @@ class _Told(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
-        for name in ("arena", "blocks", "small", "mapped", "hblkhd", "usmblks", "fsmblks", "used", "free", "keepcost")
+        for name in ("arena", "ordblks", "smblks", "hblks", "mapped", "usmblks", "fsmblks", "used", "free", "keepcost")
     )
 
 
@@ -35,7 +37,7 @@ def available_bytes(device: torch.device) -> int:
     with suppress(OSError), open("/proc/meminfo") as lines:  # every batch asks, and it stands near the top
         for line in lines:
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024 + kept_bytes()
+                return int(line.split()[1]) * 1024 + kept_lately()
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -47,7 +49,8 @@ def resident_bytes() -> int:
 def kept_bytes() -> int:
     """Memory that the process has freed and keeps for itself, where glibc tells (from 2.33 on); 0 elsewhere.
 
-    What was given back to the system page by page stays on the list of what is free, so no more than the process has.
+    What was given back to the system page by page stays on the list of what is free, so no more than the process has beside what it
+    uses.
     """
     library = glibc()
     if library is None or not hasattr(library, "mallinfo2"):
@@ -55,7 +58,22 @@ def kept_bytes() -> int:
     library.mallinfo2.restype = _Told
     told = library.mallinfo2()
     resident, shared = _pages()
-    return max(0, min(told.free, (resident - shared) * mmap.PAGESIZE - told.used))
+    return max(0, min(told.free, (resident - shared) * mmap.PAGESIZE - told.used - told.mapped))
+
+
+class _Lately:
+    """What ``kept_bytes`` told, and when: every batch asks, and it goes through all free blocks, of which there may be millions."""
+
+    SECONDS = 1.0
+    bytes, at = 0, -math.inf
+
+
+def kept_lately() -> int:
+    """``kept_bytes``, as of this second."""
+    now = time.monotonic()
+    if now - _Lately.at > _Lately.SECONDS:
+        _Lately.bytes, _Lately.at = kept_bytes(), now
+    return _Lately.bytes
 
 
 def _pages() -> tuple[int, int]:

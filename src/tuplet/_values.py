@@ -30,7 +30,12 @@ def convert(name: str, kind: Any, value: Any) -> Any:
     if get_origin(kind) is Sequence:
         (part,) = get_args(kind)
         listed = isinstance(value, Iterable) and not isinstance(value, str)
-        return tuple(convert(name, part, item) for item in _expect(name, listed, value, "a list", value))
+        items = list(_expect(name, listed, value, "a list", value))
+        if part is str:  # names may be numbers
+            items = [
+                str(item) if isinstance(item, int | float) and not isinstance(item, bool) else item for item in items
+            ]
+        return tuple(convert(name, part, item) for item in items)
     if kind is Any:
         return value
     if kind is bool:

@@ -179,3 +179,11 @@ def test_version(capsys):
 def test_align():
     text = align(("name", "n"), [("a", "1"), ("long", "10")], right=[1])
     assert text.splitlines() == ["name   n", "----  --", "a      1", "long  10"]
+
+
+@pytest.mark.parametrize("setting", ["relation=none", "norm=none"])
+def test_a_word_that_an_option_knows_is_that_word(setting):
+    from tuplet.cli.graphs import options_of
+
+    name, word = setting.split("=")
+    assert options_of([setting, "dim=16", "softmax=none"]) == {name: word, "dim": 16, "softmax": None}

@@ -97,6 +97,7 @@ def test_known_classes_need_not_all_be_there(tmp_path):
     (tmp_path / "labels.txt").write_text("b\n" * 6)
     for task in (
         load(graphs, classes=["0", "1", "2"]),
+        load(graphs, classes=[0, 1, 2]),
         load(graphs, labels=tmp_path / "labels.txt", classes=["a", "b", "c"]),
     ):
         assert task.outputs == 3

@@ -86,11 +86,16 @@ def test_binary_and_classes(write):
     ["253,84", "-1,5", ",5", "12 %", "12%", "<0.5", "> 10", "~3", "≤ 1e-3", "−1.5", "1.234,56", "1 234.5", "<1,2e4"],
 )
 def test_words_that_look_like_numbers_are_no_classes(write, cell):
-    path = write(table(y=[f'"{cell}"', f'"{cell}9"'] * 5))
+    path = write(table(y=[f'"{cell}"', *[f'"{cell}9"', '"1,5"'] * 4, '"1,5"']))
     with pytest.raises(InputError, match=f"came {re.escape(repr(cell))} in row 2.*kind=classification"):
         load(path)
-    assert load(path, kind="classification").outputs == 2
+    assert load(path, kind="classification").outputs == 3
     assert load(write(table(y=[f"{cell.replace(',', '')} cells", "1.1.1.1"] * 5))).kind == "classification"
+
+
+@pytest.mark.parametrize("bins", [["<50", "≥50"], ["10 %", "20 %"], ["~1", "~2", ">2"]])
+def test_a_few_bins_that_occur_again_are_classes(write, bins):
+    assert load(write(table(y=(bins * 5)[:10]))).outputs == len(bins)
 
 
 def test_many_words_that_occur_once_are_no_classes(write):

@@ -15,6 +15,7 @@ from training_cases import TASKS, options, paths_and_cycles, sizes
 
 from tuplet.errors import MissingExtraError, OptionError
 from tuplet.training import TrainOptions, load, train
+from tuplet.training.inputs import fingerprint
 from tuplet.training.summary import git_state, spread
 
 
@@ -238,3 +239,13 @@ def test_a_repository_is_changed_when_its_files_are(tmp_path):
     assert len(before["commit"]) == 40
     assert (before["changed"], after["changed"]) == (False, True)
     assert before["commit"] == after["commit"]
+
+
+def test_a_fingerprint_does_not_depend_on_rounding():
+    """Means are sums, whose last digits depend on the number of threads."""
+    task = sizes()
+    rounded = replace(task, mean=tuple(value * (1 + 1e-15) for value in task.mean))
+    assert rounded.mean != task.mean
+    assert fingerprint(rounded) == fingerprint(task)
+    for other in (replace(task, mean=None, std=None), replace(task, std=(1.0, 1.0)), sizes(23)):
+        assert fingerprint(other) != fingerprint(task)

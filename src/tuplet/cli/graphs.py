@@ -79,11 +79,13 @@ def run_expressivity(model: str, pairs: str | None, draws: int, settings: list[s
 
 
 def options_of(settings: list[str], flag: str = "--set") -> dict[str, Any]:
-    """key=value words as options, with values as they look."""
+    """key=value words as options, with values as they look; a word that an option of models knows is that word."""
+    from tuplet.models.config import CHOICES
+
     options: dict[str, Any] = {}
     for setting in settings:
         key, sign, value = setting.partition("=")
         if not sign or not key:
             raise OptionError(f"{flag}: expected key=value; came {setting!r}")
-        options[key] = guess(value)
+        options[key] = value if value in CHOICES.get(key, ()) else guess(value)
     return options

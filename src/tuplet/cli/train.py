@@ -119,12 +119,7 @@ def run_train(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
     task = load_task(arguments.source, arguments)
     how: dict[str, Any] = {"resume": arguments.resume, "source": source_of(arguments), "root": arguments.root}
-    try:
-        summary = train(task, options, arguments.out, **how)
-    except KeyboardInterrupt:
-        if first_of_all() and any(Path(arguments.out).glob("runs/*/checkpoints/checkpoint-*.json")):
-            print("tuplet: stopped; what is done is in a checkpoint, and --resume goes on from there", file=sys.stderr)
-        raise
+    summary = train(task, options, arguments.out, **how)
     if first_of_all():
         print(f"{summary}\nrun folder: {arguments.out}")
     return 0
@@ -157,8 +152,9 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     part = arguments.part or ("train" if whole else "test")
     if _is_own(arguments, trained.config.get("source", {})) and not trained.learned_from(task):
         raise OptionError(
-            f"DATA: expected the graphs, targets and splits that the run learned from; {arguments.source} has changed since, so its "
-            f"{part} part may hold some that the model has seen. A file of another name is evaluated as a whole"
+            f"DATA: expected the graphs, targets and splits that the run learned from; {arguments.source} has changed since, or is "
+            f"read in another way, so its {part} part may hold some that the model has seen. A file of another name is evaluated as a "
+            "whole"
         )
     how: dict[str, Any] = {"fold": arguments.fold, "batch_size": arguments.batch_size, "root": arguments.root}
     score = trained.evaluate(task, part, **how)
@@ -208,9 +204,9 @@ def _is_named(source: str, remembered: Mapping[str, Any]) -> bool:
 
 def _is_own(arguments: argparse.Namespace, remembered: Mapping[str, Any]) -> bool:
     """Whether the data are the run's, read as the run read them."""
-    read = ("smiles", "targets", "split", "invalid", "labels", "task_option")
-    alike = all((getattr(arguments, name) or None) == remembered.get(name) for name in read)
-    return alike and _is_named(arguments.source, remembered)
+    said = source_of(arguments)
+    read = ("name", "smiles", "targets", "split", "invalid", "labels", "task_option")
+    return all(said.get(name) == remembered.get(name) for name in read)
 
 
 def run_predict(arguments: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ COARSE = 0.01
 """Largest rounding of a target to float32, in standard deviations."""
 FEW = 10
 """Fewer classes than these may each occur once by chance."""
+_SIGNS = set("<>~≤≥≈=%")
 _AMOUNT = re.compile(
     r"[<>~≤≥≈=]*\s*[+−-]?(\d+[.,]?\d*|[.,]\d+|\d{1,3}([.,'’\s]\d{3})+([.,]\d+)?)(e[+−-]?\d+)?\s*%?", re.IGNORECASE
 )
@@ -185,11 +186,12 @@ def _are_classes(names: Sequence[str], cells: Sequence[Sequence[str]], rows: Seq
 def _refuse_no_classes(field: str, words: Sequence[tuple[str, int]]) -> None:
     """Refuse words, with their rows, that nobody would take for classes."""
     anyway = "With kind='classification' (--task-option kind=classification) they are classes all the same."
+    counts = Counter(cell.strip() for cell, _ in words)
+    bins = len(counts) < FEW and min(counts.values()) > 1  # "<50" and "≥50", "10 %" and "20 %"
     for cell, number in words:
-        if _AMOUNT.fullmatch(cell.strip()):
+        if _AMOUNT.fullmatch(cell.strip()) and not (bins and _SIGNS & set(cell)):
             hint = f"Write numbers with a decimal point and no other signs. {anyway}"
             raise InputError(field, "numbers, or words for classes", f"{cell!r} in row {number}", hint)
-    counts = Counter(cell.strip() for cell, _ in words)
     alone = sum(count == 1 for count in counts.values())
     if len(counts) >= FEW and alone > 0.9 * len(counts):
         came = f"{len(counts)} different words in {len(words)} rows, {alone} of them once"

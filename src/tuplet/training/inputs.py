@@ -98,7 +98,9 @@ def _wanted(model: nn.Module, task: Task) -> dict[str, Any]:
 
 def fingerprint(task: Task) -> str:
     """A checksum of what a run learns from: edges, features, targets and splits."""
-    found = hashlib.sha256(f"{task.name} {task.level} {task.kind} {task.outputs} {task.mean} {task.std}".encode())
+    # means are sums, whose last digits depend on the number of threads
+    moments = [None if item is None else [f"{value:.9g}" for value in item] for item in (task.mean, task.std)]
+    found = hashlib.sha256(f"{task.name} {task.level} {task.kind} {task.outputs} {moments}".encode())
     for graph in task.graphs:
         for key in ("x", "edge_index", "edge_attr", "y", "edge_label_index", "edge_label"):
             value = graph.get(key)

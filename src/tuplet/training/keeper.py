@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -85,6 +86,7 @@ class FolderKeeper(Keeper):
         self.saved = time.monotonic()
         told = fabric.broadcast(self.told)
         if told:
+            self._say("what is done is in a checkpoint")
             self._end(told)
         if fabric.broadcast(self.saved >= self.until) and not state.done:
             raise UnfinishedError(
@@ -124,10 +126,15 @@ class FolderKeeper(Keeper):
             signal.raise_signal(self.told)
 
     def _listen(self, number: int, _: Any) -> None:
-        if self.told == number:
+        if self.told:
             self._end(number)
-        else:
-            self.told = number
+            return
+        self.told = number
+        self._say("stopping at the next step; once more stops at once")
+
+    def _say(self, words: str) -> None:
+        if self.checkpoints is not None:  # in the first process
+            print(f"tuplet: {words}", file=sys.stderr, flush=True)
 
     def _end(self, number: int) -> None:
         """Do what the signal would have done, which may be nothing."""
