@@ -95,8 +95,8 @@ def from_cells(
     """Targets from text.
 
     With ``kind=None`` one column of words makes classes, numbers that are all 0 or 1 binary targets, all others regression.
-    Refused are a column of words and numbers, words that look like numbers ("253,84", "12 %", "<0.5"), and words of which nearly
-    each occurs once.
+    Refused are a column of words and numbers, words that look like numbers ("253,84", "12 %", "<0.5"; not a few bins with a sign that
+    all occur again), and words of which nearly each occurs once.
 
     Args:
         names: of the columns.

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from tuplet._memory import available_bytes
 from tuplet.encodings.layers import by_rows
 from tuplet.errors import TooLargeError
 from tuplet.graphs import PaddedBatch
@@ -21,7 +22,6 @@ from tuplet.graphs.memory import told
 from tuplet.kernels import Lists
 from tuplet.models import Transformer
 from tuplet.models.config import ModelConfig
-from tuplet.models.cost import available_bytes
 from tuplet.models.prepare import Prepared, prepare, reads_pairs
 from tuplet.tokens import Simplices, Tokens, Tuples
 from tuplet.tokens.features import FIRST_EDGE, NO_EDGE
